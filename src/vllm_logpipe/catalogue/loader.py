@@ -1,0 +1,196 @@
+"""Reads catalogue files into a catalogue, and refuses what must not be in one."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Iterator
+from functools import cache
+from importlib import resources
+from pathlib import Path
+
+import msgspec
+
+from vllm_logpipe import semconv
+from vllm_logpipe.catalogue.check import check_entries
+from vllm_logpipe.catalogue.compiled import (
+    Variant,
+    error_variants,
+    event_variants,
+    line_variants,
+)
+from vllm_logpipe.catalogue.dispatch import Dispatcher
+from vllm_logpipe.catalogue.entry import AttributeEntry, CatalogueFile, ErrorEntry, EventEntry
+from vllm_logpipe.catalogue.errors import CatalogueError
+from vllm_logpipe.catalogue.template import TemplateError
+
+SETTINGS_FILES = frozenset({"headers.toml", "processes.toml", "redaction.toml"})
+"""Files beside the entries that hold something else."""
+
+
+class Catalogue:
+    """All entries, ready to look up what a message is."""
+
+    def __init__(
+        self,
+        events: list[EventEntry],
+        errors: list[ErrorEntry],
+        attributes: Iterable[AttributeEntry] = (),
+    ) -> None:
+        self.events = events
+        self.errors = errors
+        self.types = attribute_types(attributes)
+        variants = [variant for e in events for variant in event_variants(e, self.types)]
+        examples = [
+            (variant, sample.line)
+            for variant in variants
+            if not variant.lead
+            for sample in variant.entry.sample
+        ]
+        self._events = Dispatcher(variants, examples)
+        self._errors = Dispatcher(
+            variant for entry in errors for variant in error_variants(entry, self.types)
+        )
+        self._by_type = {name: e for e in errors if not e.wordings for name in e.types}
+        self._lines: dict[str, Dispatcher[Variant[EventEntry]]] = {}
+
+    def find(self, text: str, log_format: str) -> tuple[Variant[EventEntry], re.Match[str]] | None:
+        """The most specific event whose template is the whole text, and the text of its holes."""
+        for variant in self._events.leading(text):
+            if found := variant.match(text):
+                formats = variant.entry.formats
+                if not formats or log_format in formats:
+                    return variant, found
+        for variant in self._events.inner(text):
+            if found := variant.match(text):
+                formats = variant.entry.formats
+                if not formats or log_format in formats:
+                    return variant, found
+        return None
+
+    def near(self, text: str) -> list[Variant[EventEntry]]:
+        """The events that were looked at for a text, most specific first."""
+        return [*self._events.leading(text), *self._events.inner(text)]
+
+    def find_line(self, entry: EventEntry, line: str) -> tuple[Variant[EventEntry], re.Match[str]] | None:
+        """The declared further line of an entry that a line is."""
+        if not entry.lines:
+            return None
+        if entry.name not in self._lines:
+            self._lines[entry.name] = Dispatcher(line_variants(entry, self.types))
+        dispatcher = self._lines[entry.name]
+        for variant in (*dispatcher.leading(line), *dispatcher.inner(line)):
+            if found := variant.match(line):
+                return variant, found
+        return None
+
+    def classify_type(self, exception_type: str) -> ErrorEntry | None:
+        """The class that an exception's type alone gives it."""
+        for name in (exception_type, exception_type.rpartition(".")[2]):
+            if name in self._by_type:
+                return self._by_type[name]
+        return None
+
+    def find_error(
+        self, exception_type: str, lines: Iterable[str]
+    ) -> tuple[ErrorEntry, Variant[ErrorEntry], re.Match[str]] | None:
+        """The exception entry that a line of the text matches, with the text of its holes."""
+        names = {exception_type, exception_type.rpartition(".")[2]}
+        for line in lines:
+            text = line.strip()
+            for variant in (*self._errors.leading(text), *self._errors.inner(text)):
+                entry = variant.entry
+                if entry.types and not names.intersection(entry.types):
+                    continue
+                if found := variant.match(text):
+                    return entry, variant, found
+        return None
+
+
+def attribute_types(added: Iterable[AttributeEntry] = ()) -> dict[str, str]:
+    """Attribute types by name: those of `semconv` and those that a user's files add."""
+    types: dict[str, str] = {a.name: a.type for a in semconv.ATTRIBUTES}
+    for attribute in added:
+        types.setdefault(attribute.name, attribute.type)
+    return types
+
+
+def load_catalogue(directories: Iterable[Path] = ()) -> Catalogue:
+    """The built-in catalogue and the entries of the given directories.
+
+    Entries of a directory are checked in full, as the built-in ones are by the project's tests.
+    Raises CatalogueError, whose text names file, entry and sample.
+    """
+    directories = tuple(directories)
+    built_in = read_built_in()
+    if not directories:
+        return Catalogue(_events(built_in), _errors(built_in))
+    added = [loaded for directory in directories for loaded in read_directory(directory)]
+    check_catalogue(added, beside=built_in)
+    files = [*built_in, *added]
+    return Catalogue(_events(files), _errors(files), _attributes(files))
+
+
+def check_catalogue(
+    files: list[tuple[str, CatalogueFile]], beside: list[tuple[str, CatalogueFile]]
+) -> None:
+    """Refuse entries that must not load. Raises CatalogueError for the first fault found."""
+    everything = [*beside, *files]
+    types = attribute_types(_attributes(everything))
+    try:
+        catalogue = Catalogue(_events(everything), _errors(everything), _attributes(everything))
+    except TemplateError:
+        catalogue = None
+    check_entries(files, beside, types, catalogue)
+
+
+@cache
+def read_built_in() -> list[tuple[str, CatalogueFile]]:
+    """The files of the built-in catalogue, by name, decoded but not checked."""
+    folder = resources.files("vllm_logpipe.catalogue")
+    names = sorted(
+        item.name
+        for item in folder.iterdir()
+        if item.name.endswith(".toml") and item.name not in SETTINGS_FILES
+    )
+    return [(name, _decode(name, (folder / name).read_bytes())) for name in names]
+
+
+def read_directory(directory: Path) -> Iterator[tuple[str, CatalogueFile]]:
+    """The catalogue files of a directory, by name. Raises CatalogueError."""
+    try:
+        paths = sorted(path for path in directory.iterdir() if path.suffix == ".toml")
+    except OSError as error:
+        raise CatalogueError(f"{directory}: {error.strerror}") from error
+    if not paths:
+        raise CatalogueError(f"{directory}: no .toml file in it")
+    for path in paths:
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise CatalogueError(f"{path}: {error.strerror}") from error
+        yield path.name, _decode(str(path), content)
+
+
+def _decode(name: str, content: bytes) -> CatalogueFile:
+    try:
+        document = tomllib.loads(content.decode())
+        return msgspec.convert(document, CatalogueFile)
+    except UnicodeDecodeError as error:
+        raise CatalogueError(f"{name}: not UTF-8: {error.reason}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise CatalogueError(f"{name}: not TOML: {error}") from error
+    except msgspec.ValidationError as error:
+        raise CatalogueError(f"{name}: {error}") from error
+
+
+def _events(files: Iterable[tuple[str, CatalogueFile]]) -> list[EventEntry]:
+    return [entry for _, file in files for entry in file.event]
+
+
+def _errors(files: Iterable[tuple[str, CatalogueFile]]) -> list[ErrorEntry]:
+    return [entry for _, file in files for entry in file.error]
+
+
+def _attributes(files: Iterable[tuple[str, CatalogueFile]]) -> list[AttributeEntry]:
+    return [entry for _, file in files for entry in file.attribute]

@@ -1,0 +1,249 @@
+"""The normaliser: bytes of one stream in, log records out. No I/O."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from vllm_logpipe.catalogue import Catalogue, load_catalogue
+from vllm_logpipe.catalogue.values import member, quote
+from vllm_logpipe.instance import Instances, identity
+from vllm_logpipe.model import LogRecord
+from vllm_logpipe.read.access import AccessReader
+from vllm_logpipe.read.clock import NS, Clock, find_zone
+from vllm_logpipe.read.draft import Draft, TimeSource
+from vllm_logpipe.read.join import Joiner
+from vllm_logpipe.read.lines import Block, LineSplitter
+from vllm_logpipe.recognize import Recognizer, deduplicate
+from vllm_logpipe.redact import PLACEHOLDER, Redactor
+
+_SOURCES = {
+    TimeSource.PRINTED: "printed",
+    TimeSource.PREVIOUS: "previous_record",
+    TimeSource.NEXT: "next_record",
+    TimeSource.OBSERVED: "observed",
+    TimeSource.ENVELOPE: "envelope",
+}
+_RESOLUTIONS = {"month_day": "1.0", "date": "0.001", "glog": "1e-9", "": "1.0"}
+_TIMES = {
+    (source, kind, inferred): (
+        f"{member('vllm.log.attribution')}\"{'inferred' if inferred else 'printed'}\""
+        f"{member('vllm.log.time.source')}\"{word}\""
+        f"{member('vllm.log.time.resolution')}{'1e-9' if word == 'observed' else resolution}"
+        f'{member("log.record.uid")}"'
+    )
+    for source, word in _SOURCES.items()
+    for kind, resolution in _RESOLUTIONS.items()
+    for inferred in (False, True)
+}
+_ACCESS = "vllm.http.access"
+
+
+class Normalizer:
+    """Normalises one stream of bytes.
+
+    source: what identifies the stream (a path with device and inode, a container id with restart
+        and stream): uids and instance ids are derived from it, so a replay gives the same ones.
+    catalogue: the built-in one where none is given.
+    year: of the first dated line; else the nearest year to `reference`.
+    timezone: IANA name of the zone the servers print; UTC where none is given.
+    reference: s since 1970 UTC, shortly after the last line (a file's mtime); now, if None.
+    keep, redact: redaction fields to leave in, optional fields to take out.
+    original: whether records carry `log.record.original`.
+    live: whether lines come as they are printed, so that an undated one happened just now.
+    resource: further resource attributes, such as those of the source.
+
+    Raises ValueError for an unknown zone or redaction field.
+    """
+
+    def __init__(
+        self,
+        source: str = "",
+        *,
+        catalogue: Catalogue | None = None,
+        year: int | None = None,
+        timezone: str | None = None,
+        reference: float | None = None,
+        keep: Iterable[str] = (),
+        redact: Iterable[str] = (),
+        original: bool = False,
+        live: bool = False,
+        resource: Mapping[str, str] | None = None,
+    ) -> None:
+        redactor = Redactor(keep, redact)
+        self.warnings: list[str] = []
+        """What the caller should know and no record says, one sentence each."""
+        self._recognizer = Recognizer(catalogue or load_catalogue(), redactor)
+        self._scrub = redactor.scrub
+        self._access = AccessReader(
+            redactor.scrub,
+            (lambda text: redactor.scrub(text)) if "query" in redactor.keep else _hidden,
+            _hidden if "client_address" in redactor.also else str,
+        )
+        self._live = live and reference is None
+        self._clock = Clock(
+            time.time() if reference is None else reference,
+            year,
+            find_zone(timezone),
+            self._warn,
+        )
+        self._splitter = LineSplitter()
+        self._joiner = Joiner(
+            self._clock, self._recognizer.knows, self._recognizer.declares, live=live
+        )
+        self._instances = Instances(source, dict(resource or {}))
+        self._stream = identity(source)
+        self._original = original
+
+    def feed(self, data: bytes) -> list[LogRecord]:
+        """Take the next bytes, cut anywhere; gives the records that are complete by now."""
+        return self._normalise(self._splitter.feed(data))
+
+    def flush(self) -> list[LogRecord]:
+        """The end of the stream: gives the records that were still open."""
+        records = self._normalise(self._splitter.flush())
+        observed = self._joiner.observed_ns
+        return records + [self._record(draft, observed) for draft in self._joiner.flush()]
+
+    def expire(self) -> list[LogRecord]:
+        """A pause in a live stream: gives the records whose lines have all been seen for sure.
+
+        A caller that follows a file calls it after a second without new bytes.
+        """
+        observed = time.time_ns()
+        return [self._record(draft, observed) for draft in self._joiner.expire()]
+
+    def _normalise(self, blocks: Iterable[Block]) -> list[LogRecord]:
+        observed = time.time_ns()
+        self._joiner.observed_ns = observed
+        if self._live:
+            self._clock.reference = observed / NS
+        record = self._record
+        return [
+            record(draft, observed) for block in blocks for draft in self._joiner.feed(block)
+        ]
+
+    def _record(self, draft: Draft, observed: int) -> LogRecord:
+        head = draft.head
+        if head is None:
+            return self._headless_record(draft, observed)
+        text = draft.text if draft.more is None else draft.body()
+        process = head.process
+        pid = process.pid if process is not None else None
+        instance = self._instances.of(pid)
+        if head.format == "uvicorn" or text.endswith('"', 0, -6):
+            access = self._access.read(text)
+        else:
+            access = None
+        exact = True
+        if access is not None:
+            event: str | None = _ACCESS
+            members, body = access
+        else:
+            found = self._recognizer.recognize(text, head.format, head.level)
+            members, body, exact = found.members, found.body, found.exact
+            event = None
+            if found.entry is not None:
+                event = found.entry.name
+                if found.entry.starts_instance:
+                    instance = self._instances.start(pid, draft.offset)
+            if ',"vllm.version":' in members:
+                instance.set_version(str(_value(members, "vllm.version")))
+        source = draft.time_source
+        inferred = source is not TimeSource.PRINTED or (
+            process is None and head.format == "uvicorn"
+        )
+        start = _TIMES[source, head.stamp_kind, inferred]
+        members = f'{head.members}{members}{start}{self._stream}-{draft.offset:x}"'
+        if not exact:
+            members = deduplicate(members)
+        if draft.ids is not None or draft.truncated or self._original:
+            members += self._rare_members(draft, body)
+        ids = draft.ids or {}
+        return LogRecord(
+            draft.time,
+            observed,
+            head.level,
+            head.number,
+            event,
+            body,
+            f"{{{members[1:]}}}",
+            instance.resource_json,
+            ids.get("trace_id"),
+            ids.get("span_id"),
+        )
+
+    def _headless_record(self, draft: Draft, observed: int) -> LogRecord:
+        """A record without header: a traceback, a bar, or a line that somebody printed."""
+        text = draft.body()
+        process = draft.process
+        instance = self._instances.of(process.pid if process is not None else None)
+        level: str | None = None
+        event: str | None = None
+        if draft.bar is not None:
+            event = "vllm.progress"
+            body = self._scrub(text)
+            members = f'{member("vllm.log.format")}"progress"{draft.bar.members}'
+            members += draft.bar.attributes()
+        else:
+            found = self._recognizer.recognize(text, "raw", None)
+            body = found.body
+            members = f'{member("vllm.log.format")}"raw"'
+            is_traceback = ',"exception.stacktrace":' in found.members
+            if is_traceback:
+                level, event = "ERROR", "vllm.exception"
+            if process is not None:
+                members += process.members
+            elif is_traceback:
+                members += f'{member("vllm.process.kind")}"main"'
+            members += found.members
+            if found.entry is not None:
+                event = found.entry.name
+            if ',"error.type":' in found.members and level is None:
+                level = "ERROR" if found.entry is None else None
+        start = _TIMES[draft.time_source, "", True]
+        members += f'{start}{self._stream}-{draft.offset:x}"'
+        members = deduplicate(members)
+        if draft.truncated or self._original:
+            members += self._rare_members(draft, body)
+        return LogRecord(
+            draft.time,
+            observed,
+            None,
+            None if level is None else 17,
+            event,
+            body,
+            f"{{{members[1:]}}}",
+            instance.resource_json,
+        )
+
+    def _rare_members(self, draft: Draft, body: str) -> str:
+        members = ""
+        ids = draft.ids or {}
+        if "extra" in ids:
+            members += f"{member('vllm.log.extra')}{quote(self._scrub(ids['extra']))}"
+        if draft.truncated:
+            members += f"{member('vllm.log.truncated')}true"
+        if self._original:
+            printed = draft.head.text if draft.head is not None else draft.prefix
+            gap = " " if printed and not printed.endswith(" ") else ""
+            repeated = draft.head is not None and draft.head.stamp_kind == "month_day"
+            separator = f"\n{printed}{gap}" if repeated else "\n"
+            text = f"{printed}{gap}{body.replace(chr(10), separator)}"
+            members += f"{member('log.record.original')}{quote(text)}"
+        return members
+
+    def _warn(self, text: str) -> None:
+        if text not in self.warnings and len(self.warnings) < 100:
+            self.warnings.append(text)
+
+
+def _hidden(_text: str) -> str:
+    return PLACEHOLDER
+
+
+def _value(members: str, name: str) -> object:
+    decoded: dict[str, object] = msgspec.json.decode(f"{{{members[1:]}}}")
+    return decoded[name]

@@ -1,0 +1,218 @@
+"""When a line was printed: year, zone and order for times that state none of them."""
+
+from __future__ import annotations
+
+import calendar
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+NS = 1_000_000_000
+_DAY = 86_400
+_QUARTER_HOUR = 900
+_ENVELOPE_TOLERANCE = 2.0
+_HALF_YEAR_MONTHS = 6
+_MAX_SECONDS = 4096
+_MAX_PROCESSES = 4096
+_MONTH_DAY = re.compile(r"(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)", re.ASCII)
+_GLOG = re.compile(r"(\d\d)(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{1,9})", re.ASCII)
+_DATE = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)[ T](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?", re.ASCII
+)
+_MAX_OFFSET_HOURS = 15
+
+
+def find_zone(name: str | None) -> tzinfo | None:
+    """The zone of an IANA name; None for none. Raises ValueError for a name that is unknown."""
+    if name is None:
+        return None
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise ValueError(f"unknown time zone {name!r}") from error
+
+
+class Clock:
+    """Turns the printed times of one stream into ns since 1970 UTC, in the stream's order.
+
+    `reference` (s since 1970 UTC) is a time shortly after the last line: the file's mtime or the
+    time of reading. A time without a year takes the year that brings it nearest to the reference,
+    never more than a day ahead of it. `first_year` is the year of the first dated line instead
+    and wins; years count on from there over New Year. `zone` None: UTC, unless an envelope tells.
+    """
+
+    def __init__(
+        self,
+        reference: float,
+        first_year: int | None = None,
+        zone: tzinfo | None = None,
+        warn: Callable[[str], None] = lambda _text: None,
+    ) -> None:
+        self.reference = reference
+        self._zone = zone
+        self._warn = warn
+        self._year = first_year
+        self._month = 0
+        self._offsets: dict[str, int] = {}
+        self._latest: dict[str, int] = {}
+        self._cached: dict[str, int] = {}
+        self._used: dict[int, int] = {}
+        self._repeated_hour = False
+
+    def resolve(self, stamp: str, kind: str, lane: str) -> tuple[int, int] | None:
+        """Seconds since 1970 and ns of a printed time of a lane; None for no valid time."""
+        if kind == "month_day":
+            key = stamp if self._zone is None and not self._offsets else stamp + lane
+            second = self._cached.get(key)
+            if second is None:
+                second = self._month_day(stamp, lane)
+                if second is None:
+                    return None
+                if len(self._cached) >= _MAX_SECONDS:
+                    self._cached.clear()
+                if not self._repeated_hour:
+                    self._cached[key] = second
+            return second, 0
+        if kind == "glog":
+            return self._glog(stamp, lane)
+        if kind == "date":
+            return self._dated(stamp, lane)
+        return None
+
+    def enveloped(self, envelope_ns: int, second: int, lane: str) -> int | None:
+        """The envelope's time for a printed one: it gives the fraction and tells the zone.
+
+        None where the two differ by more than two seconds modulo whole quarter-hours.
+        """
+        difference = envelope_ns / NS - second
+        quarters = round(difference / _QUARTER_HOUR)
+        if abs(difference - quarters * _QUARTER_HOUR) > _ENVELOPE_TOLERANCE:
+            return None
+        if self._zone is None and abs(quarters) <= _MAX_OFFSET_HOURS * 4 and quarters:
+            if len(self._offsets) >= _MAX_PROCESSES:
+                self._offsets.clear()
+            self._offsets[lane] = self._offsets.get(lane, 0) + quarters * _QUARTER_HOUR
+            self._cached.clear()
+        return envelope_ns
+
+    def unique(self, second: int, fraction: int) -> int:
+        """The time in ns, moved on by ns where the stream has used it: order is kept."""
+        base = second * NS + fraction
+        key = second if not fraction else base // 1_000_000
+        used = self._used.get(key)
+        if used is None:
+            if len(self._used) >= _MAX_SECONDS:
+                for old in list(self._used)[: _MAX_SECONDS // 2]:
+                    del self._used[old]
+            self._used[key] = 0
+            return base
+        self._used[key] = used + 1
+        return base + used + 1
+
+    def _month_day(self, stamp: str, lane: str) -> int | None:
+        found = _MONTH_DAY.fullmatch(stamp)
+        if found is None:
+            return None
+        month, day, hour, minute, second = map(int, found.groups())
+        if hour > 23 or minute > 59 or second > 60:
+            return None
+        year = self._find_year(month, day, hour, minute, second)
+        if year is None:
+            return None
+        return self._to_utc(year, (month, day, hour, minute, second), lane)
+
+    def _find_year(self, month: int, day: int, hour: int, minute: int, second: int) -> int | None:
+        if not 1 <= month <= 12 or not 1 <= day <= calendar.monthrange(2024, month)[1]:
+            return None
+        leap = month == 2 and day == 29
+        if self._year is not None:
+            if self._month - month > _HALF_YEAR_MONTHS:
+                self._year += 1
+                self._month = month
+            elif month > self._month and month - self._month <= _HALF_YEAR_MONTHS:
+                self._month = month
+            elif self._month == 0:
+                self._month = month
+            year = self._year - (self._month and month - self._month > _HALF_YEAR_MONTHS)
+            if leap and not calendar.isleap(year):
+                nearest = min(
+                    (y for y in range(year - 8, year + 9) if calendar.isleap(y)),
+                    key=lambda y: abs(y - year),
+                )
+                self._warn(f"02-29 in {year}, which has no such day: taken as {nearest}")
+                return nearest
+            return year
+        now = datetime.fromtimestamp(self.reference, UTC)
+        best: tuple[float, int] | None = None
+        for year in range(now.year - 8, now.year + 2):
+            if leap and not calendar.isleap(year):
+                continue
+            ahead = calendar.timegm((year, month, day, hour, minute, second)) - self.reference
+            if ahead <= _DAY and (best is None or abs(ahead) < best[0]):
+                best = abs(ahead), year
+        if best is None:
+            return None
+        if leap and best[1] < now.year - 1:
+            self._warn(f"02-29 taken as of {best[1]}, the nearest year that has it")
+        return best[1]
+
+    def _to_utc(self, year: int, rest: tuple[int, int, int, int, int], lane: str) -> int | None:
+        month, day, hour, minute, second = rest
+        try:
+            naive = datetime(year, month, day, hour, minute) + timedelta(seconds=second)
+        except (ValueError, OverflowError):
+            return None
+        if self._zone is None:
+            return calendar.timegm(naive.timetuple()) + self._offsets.get(lane, 0)
+        early = int(naive.replace(tzinfo=self._zone, fold=0).timestamp())
+        late = int(naive.replace(tzinfo=self._zone, fold=1).timestamp())
+        chosen = early
+        self._repeated_hour = late > early
+        latest = self._latest.get(lane)
+        # An hour that repeats: a process that is already past the first pass is in the second.
+        if late > early and latest is not None and latest - early > _ENVELOPE_TOLERANCE:
+            chosen = late
+        if len(self._latest) >= _MAX_PROCESSES:
+            self._latest.clear()
+        self._latest[lane] = max(chosen, latest) if latest is not None else chosen
+        return chosen
+
+    def _glog(self, stamp: str, lane: str) -> tuple[int, int] | None:
+        found = _GLOG.fullmatch(stamp)
+        if found is None:
+            return None
+        month, day, hour, minute, second, fraction = found.groups()
+        seconds = self._month_day(f"{month}-{day} {hour}:{minute}:{second}", lane)
+        return None if seconds is None else (seconds, int(fraction.ljust(9, "0")))
+
+    def _dated(self, stamp: str, lane: str) -> tuple[int, int] | None:
+        found = _DATE.fullmatch(stamp)
+        if found is None:
+            return None
+        year, month, day, hour, minute, second = (int(group) for group in found.groups()[:6])
+        if hour > 23 or minute > 59 or second > 60:
+            return None
+        seconds = self._to_utc(year, (month, day, hour, minute, second), lane)
+        fraction = found.group(7)
+        return None if seconds is None else (seconds, int(fraction.ljust(9, "0")) if fraction else 0)
+
+
+def rfc3339(time_unix_nano: int) -> str:
+    """A time as RFC 3339 UTC with nine decimals, or none for whole seconds."""
+    second, fraction = divmod(time_unix_nano, NS)
+    text = _second_text(second)
+    return f"{text}.{fraction:09d}Z" if fraction else f"{text}Z"
+
+
+_SECOND_TEXTS: dict[int, str] = {}
+
+
+def _second_text(second: int) -> str:
+    text = _SECOND_TEXTS.get(second)
+    if text is None:
+        if len(_SECOND_TEXTS) >= _MAX_SECONDS:
+            _SECOND_TEXTS.clear()
+        moment = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(seconds=second)
+        text = _SECOND_TEXTS[second] = moment.strftime("%Y-%m-%dT%H:%M:%S")
+    return text

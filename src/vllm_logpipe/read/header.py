@@ -1,0 +1,278 @@
+"""The beginning of a line: process prefix, level, time, source, and the format they give away."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from functools import cache
+from importlib import resources
+
+import msgspec
+from msgspec import Struct
+
+from vllm_logpipe.catalogue.values import member, quote
+from vllm_logpipe.model import SEVERITY_NUMBERS
+from vllm_logpipe.read.process import Process, describe_process
+
+_MAX_CACHED = 8192
+
+
+class Head(Struct, frozen=True, gc=False, eq=False):
+    """What stands before the message, and what it says. Two equal texts give the same object."""
+
+    text: str
+    """The header as printed, process prefix included."""
+    format: str
+    """`vllm.log.format`."""
+    level: str | None
+    number: int | None
+    """Severity number; None with no level."""
+    process: Process | None
+    lane: str
+    """What the header shares with the other lines of its process, or of its call site where no
+    process is printed: within a lane a new header ends the record before."""
+    stamp: str
+    """The time as printed, in the notation that `stamp_kind` names; empty for none."""
+    stamp_kind: str
+    """`month_day`, `glog`, `date` or empty."""
+    members: str
+    """Attributes of the header as JSON members."""
+
+
+class Beginning(Struct, frozen=True, gc=False):
+    """How a line begins: its header, if it has one, and where the rest starts."""
+
+    head: Head | None
+    process: Process | None
+    prefix: str
+    start: int
+
+
+class Grammar(Struct, frozen=True, forbid_unknown_fields=True):
+    """One header grammar of `headers.toml`."""
+
+    format: str
+    first: str
+    pattern: str
+    sample: str
+    needs: str = ""
+
+
+class Settings(Struct, frozen=True):
+    """The decoded `headers.toml`."""
+
+    prefix: re.Pattern[str]
+    grammars: tuple[tuple[Grammar, re.Pattern[str]], ...]
+    custom_length: int
+    uvicorn: dict[str, str]
+    uvicorn_width: int
+    levels: dict[str, str]
+    progress: re.Pattern[str]
+    traceback_start: str
+    traceback_process: re.Pattern[str]
+    traceback_chains: frozenset[str]
+
+
+@cache
+def load_settings() -> Settings:
+    """The header grammars that ship with the catalogue."""
+    source = resources.files("vllm_logpipe.catalogue") / "headers.toml"
+    document = tomllib.loads(source.read_text("utf-8"))
+    grammars = msgspec.convert(document["header"], tuple[Grammar, ...])
+    uvicorn = document["uvicorn"]
+    width = uvicorn["width"]
+    return Settings(
+        prefix=re.compile(document["prefix"]["pattern"]),
+        grammars=tuple((grammar, re.compile(grammar.pattern)) for grammar in grammars),
+        custom_length=document["custom_prefix"]["max_length"],
+        uvicorn={f"{level}:".ljust(width): level for level in uvicorn["levels"]},
+        uvicorn_width=width,
+        levels=document["levels"],
+        progress=re.compile(document["progress"]["pattern"]),
+        traceback_start=document["traceback"]["start"],
+        traceback_process=re.compile(document["traceback"]["process"]),
+        traceback_chains=frozenset(document["traceback"]["chains"]),
+    )
+
+
+class HeaderReader:
+    """Reads the beginnings of the lines of one stream; learns its VLLM_LOGGING_PREFIX."""
+
+    def __init__(self) -> None:
+        self._settings = load_settings()
+        self._vllm = next(p for g, p in self._settings.grammars if g.format == "v1")
+        self._others = [(g, p) for g, p in self._settings.grammars if g.format != "v1"]
+        self._static: dict[tuple[str, ...], tuple[str, str, str, Process | None]] = {}
+        self._processes: dict[tuple[str, str | None, str | None], Process] = {}
+        self._custom: str | None = None
+
+    def read(self, line: str) -> Beginning:
+        """How a line without ANSI codes begins."""
+        process, start = self._peel(line, 0)
+        prefix = line[:start]
+        rest = line[start : start + 1]
+        if rest and rest in "DIWEC":
+            if found := self._vllm.match(line, start):
+                if self._custom is None:
+                    self._custom = ""
+                return self._begin(found, prefix, process)
+            level = self._settings.uvicorn.get(line[start : start + self._settings.uvicorn_width])
+            if level is not None:
+                return self._uvicorn(line, level, prefix, process, start)
+        for grammar, pattern in self._others:
+            if grammar.first and rest not in grammar.first:
+                continue
+            if grammar.needs and grammar.needs not in line:
+                continue
+            if found := pattern.match(line, start):
+                return self._foreign(found, grammar.format, prefix, process)
+        if self._custom != "" and (beginning := self._after_custom_prefix(line)):
+            return beginning
+        return Beginning(None, process, prefix, start)
+
+    def _peel(self, line: str, start: int) -> tuple[Process | None, int]:
+        """Process prefixes off the front: the innermost names the process."""
+        process: Process | None = None
+        while line.startswith("(", start):
+            found = self._settings.prefix.match(line, start)
+            if found is None:
+                break
+            process = self._process(found.group("name"), found.group("pid"), found.group("rank"))
+            start = found.end()
+        return process, start
+
+    def _process(self, name: str, pid: str | None, rank: str | None) -> Process:
+        key = (name, pid, rank)
+        process = self._processes.get(key)
+        if process is None:
+            if len(self._processes) >= _MAX_CACHED:
+                self._processes.clear()
+            process = self._processes[key] = describe_process(name, pid, rank)
+        return process
+
+    def _after_custom_prefix(self, line: str) -> Beginning | None:
+        """A header behind a constant text: VLLM_LOGGING_PREFIX, before or after the process.
+
+        The first header of a stream decides: with a text before it, that text is the prefix; the
+        first header without one ends the search for good.
+        """
+        limit = self._settings.custom_length
+        if self._custom:
+            at = line.find(self._custom, 0, limit * 4)
+            if at < 0:
+                return None
+            process, start = self._peel(line, at + len(self._custom))
+            if at:
+                before, end = self._peel(line, 0)
+                if end != at:
+                    return None
+                process = process or before
+            found = self._vllm.match(line, start)
+            return self._begin(found, line[:start], process) if found else None
+        found = self._vllm.search(line, 0, limit * 5)
+        if found is None:
+            return None
+        process, start = self._peel(line, 0)
+        custom = line[start : found.start()]
+        if "(" in custom and (inner := self._settings.prefix.search(custom)):
+            process, _ = self._peel(custom, inner.start())
+            custom = custom[: inner.start()]
+        if not 0 < len(custom) <= limit or custom.isspace():
+            return None
+        self._custom = custom
+        return self._begin(found, line[: found.start()], process)
+
+    def _begin(
+        self, found: re.Match[str], prefix: str, process: Process | None
+    ) -> Beginning:
+        level, stamp, bracket, file, number = found.group(
+            "level", "stamp", "bracket", "file", "line"
+        )
+        key = (prefix, level, bracket, file, number)
+        static = self._static.get(key)
+        if static is None:
+            if len(self._static) >= _MAX_CACHED:
+                self._static.clear()
+            log_format = "v0" if not bracket else "v1_prefixed" if process else "v1"
+            members = (
+                f"{member('vllm.log.format')}{quote(log_format)}"
+                f"{'' if process is None else process.members}"
+                f"{member('code.file.path')}{quote(file)}"
+                f"{member('code.line.number')}{int(number)}"
+            )
+            lane = prefix if process is not None else f"{prefix}{file}:{number}"
+            static = self._static[key] = (members, lane, log_format, process)
+        members, lane, log_format, process = static
+        end = found.end()
+        head = Head(
+            text=found.string[: found.end("line") + 1],
+            format=log_format,
+            level=level,
+            number=SEVERITY_NUMBERS[level],
+            process=process,
+            lane=lane,
+            stamp=stamp,
+            stamp_kind="month_day",
+            members=members,
+        )
+        return Beginning(head, process, prefix, end)
+
+    def _uvicorn(
+        self, line: str, level: str, prefix: str, process: Process | None, start: int
+    ) -> Beginning:
+        end = start + self._settings.uvicorn_width
+        members = f"{member('vllm.log.format')}\"uvicorn\""
+        if process is None:
+            members += f"{member('vllm.process.kind')}\"api_server\""
+        else:
+            members += process.members
+        head = Head(
+            text=line[:end],
+            format="uvicorn",
+            level=level,
+            number=SEVERITY_NUMBERS[level],
+            process=process,
+            lane=prefix,
+            stamp="",
+            stamp_kind="",
+            members=members,
+        )
+        return Beginning(head, process, prefix, end)
+
+    def _foreign(
+        self, found: re.Match[str], log_format: str, prefix: str, process: Process | None
+    ) -> Beginning:
+        groups = {key: value for key, value in found.groupdict().items() if value is not None}
+        word = groups.get("level") or groups.get("tag") or ""
+        level = self._settings.levels.get(word, word)
+        number = SEVERITY_NUMBERS.get(level)
+        stamp, kind = "", ""
+        if "clock" in groups:
+            stamp, kind = f"{groups['day'].zfill(4)} {groups['clock']}", "glog"
+        elif "date" in groups:
+            stamp, kind = groups["date"], "date"
+        if process is None and "pid" in groups:
+            process = self._process("", groups["pid"], None)
+        members = f"{member('vllm.log.format')}{quote(log_format)}"
+        if process is not None:
+            members += process.members
+        if "rank" in groups:
+            name = "nccl.rank" if log_format == "c10d" else "vllm.rank.global"
+            members += f"{member(name)}{int(groups['rank'])}"
+        if "host" in groups:
+            members += f"{member('nccl.host')}{quote(groups['host'])}"
+        if "file" in groups:
+            members += f"{member('code.file.path')}{quote(groups['file'])}"
+            members += f"{member('code.line.number')}{int(groups['line'])}"
+        head = Head(
+            text=found.string[: found.end()],
+            format=log_format,
+            level=None if number is None else (word if log_format == "tagged" else level),
+            number=number,
+            process=process,
+            lane=f"{prefix}{log_format}",
+            stamp=stamp,
+            stamp_kind=kind,
+            members=members,
+        )
+        return Beginning(head, process, prefix, found.end())

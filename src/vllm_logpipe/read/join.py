@@ -1,0 +1,439 @@
+"""From lines to drafts of records: which lines belong together.
+
+vLLM repeats the header on each line of a record and ends all but the last in CR, which most
+shippers strip. So header and shape decide alone; CR, once a stream has proved to keep it, confirms.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable
+
+from vllm_logpipe.read.clock import Clock
+from vllm_logpipe.read.draft import Draft, TimeSource, Traceback
+from vllm_logpipe.read.exceptions import starts_traceback
+from vllm_logpipe.read.header import Beginning, Head, HeaderReader, load_settings
+from vllm_logpipe.read.jsonline import read_json
+from vllm_logpipe.read.lines import Block
+from vllm_logpipe.read.process import Process, describe_process
+from vllm_logpipe.read.progress import Bar, match_bar
+
+MAX_GAP = 64
+"""Lines of others that may stand between two lines of one record."""
+MAX_RECORD_LENGTH = 8 * 1024 * 1024
+"""Characters after which a record is closed, marked as truncated; a new one goes on."""
+MAX_UNDATED = 256
+"""Lines at the start of a stream that wait for the first printed time."""
+
+_MAX_CACHED = 8192
+_MAX_LANES = 1024
+_MAX_BARS = 64
+_BAR_GAP = 4
+_ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
+
+
+class Joiner:
+    """Joins the lines of one stream.
+
+    `knows` says whether a text is a message of the catalogue in a given format; `declares` whether
+    the first text declares the second as its further line.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        knows: Callable[[str, str], bool],
+        declares: Callable[[str, str, str], bool],
+        *,
+        live: bool = False,
+    ) -> None:
+        self.clock = clock
+        self.observed_ns = 0
+        self._knows = knows
+        self._declares = declares
+        self._live = live
+        self._settings = load_settings()
+        self._reader = HeaderReader()
+        self._heads: dict[str, Head] = {}
+        self._line = 0
+        self._open: dict[str, Draft] = {}
+        self._raw: dict[str, Draft] = {}
+        self._pending: deque[Draft] = deque()
+        self._undated: list[Draft] | None = []
+        self._last: tuple[int, int] | None = None
+        self._last_by_lane: dict[str, tuple[int, int]] = {}
+        self._bars: dict[str, tuple[Bar, Draft | None]] = {}
+        self._cr_continues = False
+        self._cr_absent = False
+        self._crlf = False
+
+    def feed(self, block: Block) -> list[Draft]:
+        """Take lines; gives the drafts that are complete, in the order they began."""
+        if block.continued:
+            self._line += 1
+            self._start_raw("", None, block.lines[0], block.offsets[0], truncated=True)
+            return self._take()
+        heads = self._heads
+        plain = not (block.has_cr or block.has_escape)
+        for line, offset in zip(block.lines, block.offsets, strict=True):
+            self._line += 1
+            if plain:
+                cut = line.find("] ")
+                if cut > 0:
+                    head = heads.get(line[: cut + 1])
+                    if head is not None:
+                        self._headed(head, line[cut + 2 :], offset, 0)
+                        continue
+                self._physical(line, offset, 0)
+            else:
+                self._decorated(line, offset)
+        return self._take()
+
+    def expire(self, idle_lines: int = 0) -> list[Draft]:
+        """Close what has been idle: the caller says when no more lines are to be expected."""
+        for draft in self._pending:
+            if self._line - draft.last_line >= idle_lines:
+                draft.closed = True
+        return self._take()
+
+    def flush(self) -> list[Draft]:
+        """Close everything; gives the rest."""
+        for key in list(self._bars):
+            self._close_bar(key)
+        if self._undated:
+            self._date_undated(None)
+        for draft in self._pending:
+            draft.closed = True
+        self._open.clear()
+        self._raw.clear()
+        return self._take()
+
+    def _take(self) -> list[Draft]:
+        pending = self._pending
+        line = self._line
+        taken: list[Draft] = []
+        while pending:
+            draft = pending[0]
+            if not draft.closed and line - draft.last_line <= draft.gap:
+                break
+            if draft.time < 0:
+                break
+            draft.closed = True
+            taken.append(pending.popleft())
+        return taken
+
+    def _decorated(self, line: str, offset: int) -> None:
+        """A line of a block that holds ANSI codes or CRs."""
+        if "\x1b" in line:
+            line = _ANSI.sub("", line)
+        cr = 0
+        while line.endswith("\r"):
+            line = line[:-1]
+            cr += 1
+        if "\r" in line:
+            self._refreshed(line, offset)
+        else:
+            self._physical(line, offset, cr)
+
+    def _refreshed(self, line: str, offset: int) -> None:
+        """A line of several states, parted by CRs: bars, or text that overwrote them."""
+        beginning = self._reader.read(line)
+        if beginning.head is not None and "%|" not in line and "% Completed" not in line:
+            self._physical(line.replace("\r", "\n"), offset, 0)
+            return
+        prefix = beginning.prefix if beginning.head is None else ""
+        at = offset + len(prefix.encode())
+        for part in line[len(prefix) :].split("\r"):
+            if part.strip():
+                self._physical(prefix + part if prefix else part, at, 0)
+            at += len(part.encode()) + 1
+
+    def _physical(self, line: str, offset: int, cr: int) -> None:
+        beginning = self._reader.read(line)
+        head = beginning.head
+        if head is None:
+            self._headless(beginning, line, offset, cr)
+            return
+        text = line[beginning.start :]
+        if head.stamp_kind == "month_day":
+            known = self._heads.get(head.text)
+            if known is None:
+                if len(self._heads) >= _MAX_CACHED:
+                    self._heads.clear()
+                # Only a header that ends at the first `] ` is found again by that cut.
+                if line.find("] ") == len(head.text) - 1:
+                    self._heads[head.text] = head
+                known = head
+            self._headed(known, text, offset, cr)
+        elif head.format == "uvicorn":
+            self._uvicorn(head, text, offset, beginning.prefix)
+        else:
+            self._foreign(head, text, offset, beginning.prefix)
+
+    def _headed(self, head: Head, text: str, offset: int, cr: int) -> None:
+        line = self._line
+        draft = self._open.get(head.lane)
+        if draft is not None and not draft.closed:
+            same = draft.head is head or draft.head.text == head.text  # type: ignore[union-attr]
+            if draft.cr and not same:
+                self._crlf = True
+            if same and line - draft.last_line <= MAX_GAP:
+                if draft.cr:
+                    self._cr_continues = True
+                if self._continues(draft, text):
+                    if draft.size < MAX_RECORD_LENGTH:
+                        draft.append(text, line)
+                        draft.cr = cr
+                        return
+                    draft.truncated = True
+            draft.closed = True
+        if not cr:
+            self._cr_absent = True
+        draft = Draft(head, text, offset, line, MAX_GAP)
+        draft.cr = cr
+        self._date(draft, head)
+        if len(self._open) >= _MAX_LANES:
+            self._open = {k: d for k, d in self._open.items() if not d.closed}
+            if len(self._open) >= _MAX_LANES:
+                self._open.clear()
+        self._open[head.lane] = draft
+        self._pending.append(draft)
+        if not text:
+            draft.state = Traceback.EXPECTED
+            self._raw[""] = draft
+
+    def _continues(self, draft: Draft, text: str) -> bool:
+        """Whether a line with the header of an open record belongs to it."""
+        if self._crlf:
+            proved = draft.cr > 1
+        elif self._cr_continues and self._cr_absent:
+            if not draft.cr:
+                return False
+            proved = True
+        else:
+            proved = False
+        if self._advance(draft, text) or proved:
+            return True
+        if not text or text[0] in " \t":
+            return True
+        if draft.more is None:
+            if not draft.text:
+                return True
+            return self._declares(draft.text, text, _format(draft))
+        if not any(draft.more) and not draft.text:
+            return True
+        return not self._knows(text, _format(draft))
+
+    def _advance(self, draft: Draft, text: str) -> bool:
+        """Follow a traceback; whether the line is part of it."""
+        if starts_traceback(text):
+            draft.state = Traceback.FRAMES
+            return True
+        if text in self._settings.traceback_chains:
+            draft.state = Traceback.CHAIN
+            return True
+        if draft.state == Traceback.FRAMES and text and text[0] not in " \t":
+            draft.state = Traceback.EXCEPTION
+            return True
+        return False
+
+    def _uvicorn(self, head: Head, text: str, offset: int, prefix: str) -> None:
+        draft = Draft(head, text, offset, self._line, 0)
+        draft.prefix = prefix
+        self._inherit(draft, prefix)
+        self._pending.append(draft)
+        if head.level in ("ERROR", "CRITICAL"):
+            draft.gap = MAX_GAP
+            draft.state = Traceback.EXPECTED
+            self._raw[prefix] = draft
+        else:
+            draft.closed = True
+
+    def _foreign(self, head: Head, text: str, offset: int, prefix: str) -> None:
+        draft = Draft(head, text, offset, self._line, 1)
+        draft.prefix = prefix
+        if head.stamp:
+            self._date(draft, head)
+        else:
+            self._inherit(draft, prefix)
+        self._pending.append(draft)
+        self._close_raw(prefix)
+        self._raw[prefix] = draft
+
+    def _headless(self, beginning: Beginning, line: str, offset: int, cr: int) -> None:
+        prefix = beginning.prefix
+        text = line[len(prefix) :] if prefix else line
+        if text.startswith("{") and (found := read_json(text, prefix)):
+            head, message, ids = found
+            draft = Draft(head, message, offset, self._line, 0)
+            draft.closed = True
+            draft.ids = ids
+            self._date(draft, head)
+            self._pending.append(draft)
+            return
+        if bar := match_bar(text):
+            self._progress(bar, prefix, beginning.process, offset)
+            rest = text[bar.end() :]
+            if rest.strip():
+                before = len((prefix + bar.group()).encode())
+                self._physical(prefix + rest if prefix else rest, offset + before, cr)
+            return
+        self._raw_line(prefix, beginning.process, text, offset, cr)
+
+    def _raw_line(
+        self, prefix: str, process: Process | None, text: str, offset: int, cr: int
+    ) -> None:
+        line = self._line
+        draft = self._raw.get(prefix)
+        if draft is not None and (draft.closed or line - draft.last_line > max(draft.gap, 1)):
+            draft = None
+        if not text or text.isspace():
+            if draft is not None and draft.state >= Traceback.FRAMES:
+                draft.blanks += 1
+                draft.last_line = line
+            return
+        if cr:
+            self._crlf = True
+        if draft is not None:
+            if self._raw_continues(draft, text, adjacent=line - draft.last_line <= 1):
+                if draft.size < MAX_RECORD_LENGTH:
+                    draft.append(text, line)
+                    return
+                draft.truncated = True
+            draft.closed = True
+        self._start_raw(prefix, process, text, offset)
+
+    def _start_raw(
+        self,
+        prefix: str,
+        process: Process | None,
+        text: str,
+        offset: int,
+        *,
+        truncated: bool = False,
+    ) -> None:
+        draft = Draft(None, text, offset, self._line, 1)
+        draft.prefix = prefix
+        draft.process = process
+        draft.truncated = truncated
+        if starts_traceback(text):
+            draft.state = Traceback.FRAMES
+            draft.gap = MAX_GAP
+        elif found := self._settings.traceback_process.fullmatch(text):
+            draft.state = Traceback.EXPECTED
+            draft.gap = MAX_GAP
+            draft.process = process or describe_process(found["name"], None)
+        self._inherit(draft, prefix)
+        self._pending.append(draft)
+        if not truncated:
+            if len(self._raw) >= _MAX_LANES:
+                self._raw.clear()
+            self._raw[prefix] = draft
+
+    def _raw_continues(self, draft: Draft, text: str, *, adjacent: bool) -> bool:
+        """Whether a line without header belongs to the open record without header."""
+        if starts_traceback(text):
+            if draft.state in (Traceback.EXPECTED, Traceback.CHAIN):
+                draft.state = Traceback.FRAMES
+                draft.gap = MAX_GAP
+                return True
+            return False
+        if self._advance(draft, text):
+            return draft.state != Traceback.CHAIN or draft.more is not None
+        indented = text[0] in " \t"
+        if draft.state in (Traceback.FRAMES, Traceback.CHAIN):
+            return indented
+        if draft.state == Traceback.EXCEPTION:
+            return indented or (adjacent and not self._knows(text, "raw"))
+        return indented and adjacent
+
+    def _close_raw(self, prefix: str) -> None:
+        draft = self._raw.get(prefix)
+        if draft is not None and draft.state < Traceback.FRAMES:
+            draft.closed = True
+
+    def _progress(
+        self, found: re.Match[str], prefix: str, process: Process | None, offset: int
+    ) -> None:
+        key = f"{prefix}{found['description'].strip()}"
+        bar, draft = self._bars.get(key, (None, None))
+        if bar is not None and draft is not None and self._line - bar.last_line > _BAR_GAP:
+            bar = None
+        if bar is None:
+            if len(self._bars) >= _MAX_BARS:
+                self._close_bar(next(iter(self._bars)))
+            bar = Bar(prefix, offset, process.members if process else "")
+            draft = None
+        bar.update(found, self._line)
+        bar.time = self._last_of(prefix)
+        if bar.finished and draft is None:
+            draft = self._bar_draft(bar)
+        elif draft is not None:
+            draft.last_line = self._line
+        self._bars.pop(key, None)
+        self._bars[key] = (bar, draft)
+
+    def _bar_draft(self, bar: Bar) -> Draft:
+        draft = Draft(None, "", bar.offset, self._line, _BAR_GAP)
+        draft.bar = bar
+        draft.prefix = bar.prefix
+        self._inherit(draft, bar.prefix)
+        self._pending.append(draft)
+        return draft
+
+    def _close_bar(self, key: str) -> None:
+        bar, draft = self._bars.pop(key)
+        if draft is None:
+            self._bar_draft(bar).closed = True
+
+    def _last_of(self, prefix: str) -> tuple[int, int] | None:
+        return self._last_by_lane.get(prefix, self._last) if prefix else self._last
+
+    def _date(self, draft: Draft, head: Head) -> None:
+        """The printed time; a time that is none counts as not printed."""
+        resolved = self.clock.resolve(head.stamp, head.stamp_kind, head.lane)
+        if resolved is None:
+            self._inherit(draft, head.lane)
+            return
+        if self._undated is not None:
+            self._date_undated(resolved)
+        self._last = resolved
+        if len(self._last_by_lane) >= _MAX_LANES:
+            self._last_by_lane.clear()
+        self._last_by_lane[head.lane] = resolved
+        draft.time = self.clock.unique(*resolved)
+
+    def _inherit(self, draft: Draft, prefix: str) -> None:
+        """The time of the record before, or of the first dated one where none is before."""
+        if self._live and not self._last:
+            self._observe(draft)
+            return
+        last = self._last_of(prefix)
+        if last is not None:
+            draft.time = self.clock.unique(*last)
+            draft.time_source = TimeSource.PREVIOUS
+        elif self._undated is None:
+            self._observe(draft)
+        else:
+            self._undated.append(draft)
+            if self._line - self._undated[0].last_line > MAX_UNDATED:
+                self._date_undated(None)
+
+    def _observe(self, draft: Draft) -> None:
+        second, fraction = divmod(self.observed_ns, 1_000_000_000)
+        draft.time = self.clock.unique(second, fraction)
+        draft.time_source = TimeSource.OBSERVED
+
+    def _date_undated(self, resolved: tuple[int, int] | None) -> None:
+        waiting, self._undated = self._undated or [], None
+        for draft in waiting:
+            if resolved is None:
+                self._observe(draft)
+            else:
+                draft.time = self.clock.unique(*resolved)
+                draft.time_source = TimeSource.NEXT
+
+
+def _format(draft: Draft) -> str:
+    return draft.head.format if draft.head is not None else "raw"

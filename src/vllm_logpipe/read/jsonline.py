@@ -1,0 +1,67 @@
+"""JSON mode: one object a line, as python-json-logger writes it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from vllm_logpipe.catalogue.values import member, quote
+from vllm_logpipe.model import SEVERITY_NUMBERS
+from vllm_logpipe.read.header import Head
+from vllm_logpipe.read.process import describe_process
+
+_decode = msgspec.json.Decoder(dict[str, object]).decode
+_encode = msgspec.json.encode
+_KNOWN = frozenset(
+    "asctime levelname name processName process message vllm_process_name exc_info stack_info"
+    " color_message trace_id span_id".split()
+)
+
+
+def read_json(line: str, prefix: str) -> tuple[Head, str, dict[str, str]] | None:
+    """Header, message (traceback included) and ids of a JSON line; None for any other line.
+
+    Keys nobody knows are kept as one JSON text in `vllm.log.extra`.
+    """
+    try:
+        document = _decode(line)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    message = document.get("message")
+    level = document.get("levelname")
+    if not isinstance(message, str) or not isinstance(level, str):
+        return None
+    for key in ("exc_info", "stack_info"):
+        text = document.get(key)
+        if isinstance(text, str) and text:
+            message = f"{message}\n{text}" if message else text
+    name = document.get("vllm_process_name") or document.get("processName") or ""
+    pid = document.get("process")
+    process = describe_process(
+        name if isinstance(name, str) else "",
+        str(pid) if isinstance(pid, int) and pid >= 0 else None,
+    )
+    members = f"{member('vllm.log.format')}\"json\"{process.members}"
+    logger = document.get("name")
+    if isinstance(logger, str):
+        members += f"{member('vllm.log.logger.name')}{quote(logger)}"
+    stamp = document.get("asctime")
+    head = Head(
+        text="",
+        format="json",
+        level=level,
+        number=SEVERITY_NUMBERS.get(level.upper()),
+        process=process,
+        lane=f"{prefix}json{pid}",
+        stamp=stamp if isinstance(stamp, str) else "",
+        stamp_kind="date" if isinstance(stamp, str) else "",
+        members=members,
+    )
+    more = {key: value for key, value in document.items() if key not in _KNOWN}
+    ids = {
+        key: value
+        for key in ("trace_id", "span_id")
+        if isinstance(value := document.get(key), str)
+    }
+    if more:
+        ids["extra"] = _encode(more).decode()
+    return head, message, ids

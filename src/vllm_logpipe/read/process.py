@@ -1,0 +1,50 @@
+"""What a process prefix says: name, pid, kind and ranks."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from functools import cache
+from importlib import resources
+
+from msgspec import Struct
+
+from vllm_logpipe.catalogue.values import member, quote
+
+
+class Process(Struct, frozen=True, gc=False):
+    """A process as a line names it, with its attributes as JSON members."""
+
+    name: str
+    pid: int | None
+    kind: str
+    members: str
+
+
+@cache
+def _kinds() -> tuple[tuple[str, re.Pattern[str]], ...]:
+    source = resources.files("vllm_logpipe.catalogue") / "processes.toml"
+    document = tomllib.loads(source.read_text("utf-8"))
+    return tuple(
+        (entry["kind"], re.compile(entry["pattern"])) for entry in document["process"]
+    )
+
+
+def describe_process(name: str, pid: str | None, rank: str | None = None) -> Process:
+    """The process of a printed name, pid and `rank=` (the global rank of old V1 workers)."""
+    for kind, pattern in _kinds():
+        if found := pattern.fullmatch(name):
+            break
+    ranks = {key: value for key, value in found.groupdict().items() if value is not None}
+    members = "" if pid is None else f"{member('process.pid')}{int(pid)}"
+    if name:
+        members += f"{member('vllm.process.name')}{quote(name)}"
+        members += f"{member('vllm.process.kind')}{quote(kind)}"
+    index = ranks.pop("index", None)
+    if index is not None:
+        members += f"{member('vllm.engine.index')}{int(index)}"
+    for key, value in ranks.items():
+        members += f"{member('vllm.rank.' + key)}{int(value)}"
+    if rank is not None:
+        members += f"{member('vllm.rank.global')}{int(rank)}"
+    return Process(name, None if pid is None else int(pid), kind if name else "", members)

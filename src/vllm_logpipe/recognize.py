@@ -1,0 +1,212 @@
+"""From the text of a record to its event, its typed values, its error class, and a clean body."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+
+import msgspec
+from msgspec import Struct
+
+from vllm_logpipe.catalogue import Catalogue
+from vllm_logpipe.catalogue.compiled import Variant, attribute_holes, class_members
+from vllm_logpipe.catalogue.entry import ErrorEntry, EventEntry
+from vllm_logpipe.catalogue.template import parse_template
+from vllm_logpipe.catalogue.values import Member, member, quote
+from vllm_logpipe.read.exceptions import ExceptionText, find_traceback, read_exceptions
+from vllm_logpipe.redact import Redactor
+
+_MAX_LINES = 200
+"""Lines of a message or an exception's text that are looked at."""
+_ONE_LINE_EXCEPTION = re.compile(r"(?P<type>[A-Za-z_][\w.]{0,255}): (?P<text>.*)", re.DOTALL)
+_OTHER = f'{member("error.type")}"_OTHER"{member("vllm.error.role")}"unknown"'
+_FAILED_LEVELS = frozenset({"ERROR", "CRITICAL", "FATAL"})
+_HEAD_NAMES = frozenset(
+    "process.pid vllm.process.name vllm.process.kind code.file.path code.line.number"
+    " vllm.engine.index nccl.rank nccl.host vllm.log.format".split()
+)
+
+Scrub = tuple[int, Callable[[str], str]]
+
+
+class Recognition(Struct, frozen=True, gc=False):
+    """What a text is."""
+
+    entry: EventEntry | None
+    members: Member
+    """Values, phase and error class as JSON members."""
+    body: str
+    """The text, redacted."""
+    exact: bool
+    """Whether no name can stand twice, in the members or in those of the header."""
+
+
+class Recognizer:
+    """Looks texts up in a catalogue and redacts them."""
+
+    def __init__(self, catalogue: Catalogue, redactor: Redactor) -> None:
+        self._catalogue = catalogue
+        self._redactor = redactor
+        self._bound: dict[Variant[EventEntry], tuple[tuple[Scrub, ...], Member, bool]] = {}
+
+    def knows(self, text: str, log_format: str) -> bool:
+        """Whether a line begins a message of the catalogue."""
+        return self._catalogue.find(text, log_format) is not None
+
+    def declares(self, first: str, line: str, log_format: str) -> bool:
+        """Whether a message declares a line as its further one."""
+        found = self._catalogue.find(first, log_format)
+        if found is None or not found[0].entry.lines:
+            return False
+        return self._catalogue.find_line(found[0].entry, line) is not None
+
+    def recognize(self, text: str, log_format: str, level: str | None) -> Recognition:
+        """The event, values and error class of a record's text."""
+        if "\n" in text:
+            return self._recognize_lines(text, log_format, level)
+        found = self._catalogue.find(text, log_format)
+        if found is None:
+            body = self._redactor.scrub(text)
+            if level in _FAILED_LEVELS:
+                return Recognition(None, self._classify_message(body), body, exact=True)
+            return Recognition(None, "", body, exact=True)
+        entry, members, body, failure, exact = self._values(*found)
+        if not failure and level in _FAILED_LEVELS:
+            failure = self._classify_message(body)
+        return Recognition(entry, members + failure, body, exact)
+
+    def _values(
+        self, variant: Variant[EventEntry], found: re.Match[str]
+    ) -> tuple[EventEntry, Member, str, Member, bool]:
+        """Entry, members, redacted text, class members, and whether no name stands twice."""
+        bound = self._bound.get(variant)
+        if bound is None:
+            bound = self._bind(variant)
+        scrubs, failure, exact = bound
+        groups: tuple[str, ...] = found.groups()
+        text = found.string
+        changed: dict[int, str] | None = None
+        for index, scrub in scrubs:
+            value = groups[index]
+            clean = scrub(value)
+            if clean is not value:
+                changed = changed or {}
+                changed[index] = clean
+        if changed is not None:
+            pieces: list[str] = []
+            position = 0
+            for index, clean in changed.items():
+                start, end = found.span(index + 1)
+                pieces += (text[position:start], clean)
+                position = end
+            text = "".join((*pieces, text[position:]))
+            groups = tuple(changed.get(index, value) for index, value in enumerate(groups))
+        return variant.entry, variant.extract(groups), text, failure, exact
+
+    def _bind(
+        self, variant: Variant[EventEntry]
+    ) -> tuple[tuple[Scrub, ...], Member, bool]:
+        private = variant.entry.private
+        scrubs = tuple(
+            (index, self._redactor.for_hole(hole.type, private.get(hole.name)))
+            for index, hole in enumerate(variant.template.holes)
+            if hole.is_open
+        )
+        templates = [variant.template, *map(parse_template, variant.entry.fields)]
+        names = {h.name for template in templates for h in attribute_holes(template)}
+        names.update(target.partition(":")[0] for target in variant.entry.keys.values())
+        names.update(variant.entry.constants)
+        exact = not any(n in _HEAD_NAMES or n.startswith("vllm.rank.") for n in names)
+        bound = scrubs, class_members(variant.entry), exact
+        self._bound[variant] = bound
+        return bound
+
+    def _recognize_lines(self, text: str, log_format: str, level: str | None) -> Recognition:
+        at = find_traceback(text)
+        message = text if at < 0 else text[:at].rstrip("\n")
+        entry: EventEntry | None = None
+        members: Member = ""
+        failure: Member = ""
+        found = self._catalogue.find(message, log_format) if message else None
+        first, _, further = message.partition("\n")
+        if found is not None:
+            entry, members, body, failure, _ = self._values(*found)
+        elif further and (found := self._catalogue.find(first, log_format)):
+            entry, members, body, failure, _ = self._values(*found)
+            further = self._redactor.scrub(further)
+            body = f"{body}\n{further}"
+            members += self._declared(entry, further)
+        else:
+            body = self._redactor.scrub(message)
+        if at >= 0:
+            trace = self._redactor.scrub(text[at:])
+            body = f"{body}{text[len(message) : at]}{trace}" if message else trace
+            exceptions = read_exceptions(trace)
+            members += _exception_members(exceptions, trace)
+            failure = self._classify(exceptions) or failure or _OTHER
+        elif not failure and level in _FAILED_LEVELS:
+            failure = self._classify_message(body)
+        return Recognition(entry, members + failure, body, exact=False)
+
+    def _declared(self, entry: EventEntry, further: str) -> Member:
+        members = ""
+        for line in further.split("\n", _MAX_LINES)[:_MAX_LINES]:
+            if found := self._catalogue.find_line(entry, line):
+                variant, match = found
+                members += variant.extract(match.groups())
+        return members
+
+    def _classify(self, exceptions: list[ExceptionText]) -> Member:
+        """The class of a chain: the first exception that is a root, else the first known one."""
+        known: Member = ""
+        for exception in exceptions:
+            found = self._classify_one(exception.type, exception.message.split("\n"))
+            if found is None:
+                continue
+            entry, members = found
+            if entry.role == "root":
+                return members
+            known = known or members
+        return known
+
+    def _classify_message(self, body: str) -> Member:
+        """The class of an error message that is no event: by the exceptions its lines name."""
+        for line in body.split("\n", _MAX_LINES)[:_MAX_LINES]:
+            named = _ONE_LINE_EXCEPTION.fullmatch(line)
+            found = self._classify_one(
+                named["type"] if named else "", [named["text"] if named else line]
+            )
+            if found is not None:
+                return found[1]
+        return _OTHER
+
+    def _classify_one(
+        self, exception_type: str, lines: Iterable[str]
+    ) -> tuple[ErrorEntry, Member] | None:
+        lines = list(lines)[:_MAX_LINES]
+        if found := self._catalogue.find_error(exception_type, lines):
+            entry, variant, match = found
+            return entry, variant.extract(match.groups()) + class_members(entry)
+        if by_type := self._catalogue.classify_type(exception_type):
+            return by_type, class_members(by_type)
+        return None
+
+
+def deduplicate(members: Member) -> Member:
+    """The members with one of each name: the last one stands."""
+    pairs = msgspec.json.decode(f"{{{members[1:]}}}")
+    return f",{msgspec.json.encode(pairs).decode()[1:-1]}"
+
+
+def _exception_members(exceptions: list[ExceptionText], trace: str) -> Member:
+    members = f"{member('exception.stacktrace')}{quote(trace)}"
+    if not exceptions:
+        return members
+    last, first = exceptions[-1], exceptions[0]
+    if last.type:
+        members += f"{member('exception.type')}{quote(last.type)}"
+    members += f"{member('exception.message')}{quote(last.message)}"
+    if first is not last and (first.type, first.message) != (last.type, last.message):
+        members += f"{member('vllm.exception.root.type')}{quote(first.type)}"
+        members += f"{member('vllm.exception.root.message')}{quote(first.message)}"
+    return members

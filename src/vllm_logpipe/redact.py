@@ -1,0 +1,103 @@
+"""What must not leave: secrets anywhere in a text, and what the catalogue calls private."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable, Iterable
+from functools import cache
+from importlib import resources
+
+import msgspec
+from msgspec import Struct
+
+from vllm_logpipe.catalogue.sampling import redact_sampling
+from vllm_logpipe.semconv import OPTIONAL_FIELDS, PRIVATE_FIELDS
+
+PLACEHOLDER = "[redacted]"
+
+
+class Pattern(Struct, frozen=True, forbid_unknown_fields=True):
+    """One pattern of `redaction.toml`, with the sample that proves it."""
+
+    name: str
+    field: str
+    trigger: tuple[str, ...]
+    pattern: str
+    sample: str
+    expect: str
+    optional: bool = False
+
+
+@cache
+def load_patterns() -> tuple[Pattern, ...]:
+    """The patterns that ship with the catalogue."""
+    source = resources.files("vllm_logpipe.catalogue") / "redaction.toml"
+    document = tomllib.loads(source.read_text("utf-8"))
+    return msgspec.convert(document["pattern"], tuple[Pattern, ...])
+
+
+def hide(text: str) -> str:
+    """What stands in place of a private text: its length is kept, its content is not."""
+    return f"[redacted {len(text)} chars]"
+
+
+class Redactor:
+    """Replaces secrets in texts.
+
+    `keep` names fields that are private by default and shall stay, `also` optional fields that
+    shall go too. Raises ValueError for a name that is none of them.
+    """
+
+    def __init__(self, keep: Iterable[str] = (), also: Iterable[str] = ()) -> None:
+        self.keep = frozenset(keep)
+        self.also = frozenset(also)
+        for given, known in ((self.keep, PRIVATE_FIELDS), (self.also, OPTIONAL_FIELDS)):
+            if unknown := given - known:
+                raise ValueError(
+                    f"unknown redaction field {min(unknown)!r}; known: {', '.join(sorted(known))}"
+                )
+        self._rules = [
+            (pattern.trigger, re.compile(pattern.pattern))
+            for pattern in load_patterns()
+            if (pattern.field in self.also if pattern.optional else pattern.field not in self.keep)
+        ]
+        self._triggers = tuple(dict.fromkeys(t for rule in self._rules for t in rule[0]))
+
+    def scrub(self, text: str) -> str:
+        """The text with every secret replaced; the same object when there is none."""
+        lowered = text.lower()
+        for trigger in self._triggers:
+            if trigger in lowered:
+                return self._scrub_all(text, lowered)
+        return text
+
+    def for_hole(self, kind: str, field: str | None) -> Callable[[str], str]:
+        """The function that redacts the text of a hole of this type and private field."""
+        if field is not None and field not in self.keep:
+            return hide
+        if kind == "sampling_params":
+            return self._scrub_sampling
+        return self.scrub
+
+    def _scrub_sampling(self, text: str) -> str:
+        redacted = redact_sampling(text, self.keep, hide)
+        return redacted if redacted is text and "'" not in text else self.scrub(redacted)
+
+    def _scrub_all(self, text: str, lowered: str) -> str:
+        before = text
+        for triggers, pattern in self._rules:
+            if any(trigger in lowered for trigger in triggers):
+                text = pattern.sub(_replace, text)
+        return before if text == before else text
+
+
+def _replace(found: re.Match[str]) -> str:
+    if not found.re.groupindex:
+        return PLACEHOLDER
+    start, end = found.span("secret")
+    whole = found.group()
+    if start < 0:
+        return whole
+    offset = found.start()
+    return f"{whole[: start - offset]}{PLACEHOLDER}{whole[end - offset :]}"
