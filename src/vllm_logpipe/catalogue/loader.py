@@ -41,6 +41,7 @@ class Catalogue:
         self.errors = errors
         self.types = attribute_types(attributes)
         variants = [variant for e in events for variant in event_variants(e, self.types)]
+        self._variants = variants
         examples = [
             (variant, sample.line)
             for variant in variants
@@ -67,6 +68,10 @@ class Catalogue:
                 if not formats or log_format in formats:
                     return variant, found
         return None
+
+    def variants(self) -> list[Variant[EventEntry]]:
+        """Every event template, as written in the files."""
+        return list(self._variants)
 
     def near(self, text: str) -> list[Variant[EventEntry]]:
         """The events that were looked at for a text, most specific first."""

@@ -1,0 +1,182 @@
+"""The command line: options, errors in one line, exit status."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import IO, NoReturn
+
+from vllm_logpipe._version import __version__
+from vllm_logpipe.catalogue import CatalogueError, load_catalogue
+
+_INTERRUPTED = 130
+_USAGE = 2
+
+
+class UsageError(Exception):
+    """What the caller did wrong, in one line; the command ends with status 2."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse, but an error is one line."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message} (see {self.prog} --help)")
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command with these arguments; gives the exit status."""
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    try:
+        options = _parser().parse_args(arguments)
+        status: int = options.command(options)
+    except (UsageError, CatalogueError) as error:
+        _complain(str(error))
+        return _USAGE
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    return status
+
+
+def _complain(text: str) -> None:
+    line = " ".join(text.split("\n"))
+    print(f"vllm-logpipe: {line}", file=sys.stderr)
+
+
+def _parser() -> _Parser:
+    parser = _Parser(
+        prog="vllm-logpipe",
+        description="Turns what vLLM and its neighbours print into OpenTelemetry logs.",
+    )
+    parser.add_argument("--version", action="version", version=f"vllm-logpipe {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
+    _add_normalize(commands.add_parser)
+    _add_explain(commands.add_parser)
+    _add_catalogue(commands.add_parser)
+    return parser
+
+
+def _add_normalize(add: Callable[..., argparse.ArgumentParser]) -> None:
+    parser = add("normalize", help="log files in, records out on standard output")
+    parser.add_argument(
+        "files", nargs="*", metavar="FILE", default=["-"],
+        help="a log file, plain, gzip or zstd; - for standard input",
+    )
+    parser.add_argument(
+        "--to", choices=("ndjson", "otlp-json", "text"), default="ndjson", help="the form of output"
+    )
+    parser.add_argument("--year", type=_year, help="the year of the first dated line")
+    parser.add_argument("--timezone", help="IANA name of the zone that the servers print")
+    parser.add_argument("--follow", action="store_true", help="go on as the files grow")
+    parser.add_argument(
+        "--keep", type=_words, default=(), metavar="FIELD,…", help="private fields to leave in"
+    )
+    parser.add_argument(
+        "--redact", type=_words, default=(), metavar="FIELD,…", help="further fields to take out"
+    )
+    parser.add_argument(
+        "--original", action="store_true", help="add log.record.original, redacted alike"
+    )
+    _add_directory(parser)
+    parser.set_defaults(command=_normalize)
+
+
+def _add_explain(add: Callable[..., argparse.ArgumentParser]) -> None:
+    parser = add("explain", help="what a line is: header, entry, values, and what was near")
+    parser.add_argument("line", metavar="LINE")
+    _add_directory(parser)
+    parser.set_defaults(command=_explain)
+
+
+def _add_catalogue(add: Callable[..., argparse.ArgumentParser]) -> None:
+    parser = add("catalogue", help="the entries: list or check them")
+    actions = parser.add_subparsers(required=True, metavar="ACTION", parser_class=_Parser)
+    for name, command, text in (
+        ("list", _list_catalogue, "list the built-in entries, or those of a directory"),
+        ("check", _check_catalogue, "check the built-in entries, or those of a directory"),
+    ):
+        action = actions.add_parser(name, help=text)
+        action.add_argument("directory", nargs="?", type=Path, metavar="DIR")
+        action.set_defaults(command=command)
+
+
+def _add_directory(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--catalogue", type=Path, action="append", default=[], metavar="DIR",
+        help="a directory of further entries",
+    )
+
+
+def _year(text: str) -> int:
+    if not text.isdecimal() or not 1970 <= int(text) <= 2261:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a year from 1970 to 2261")
+    return int(text)
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+def _normalize(options: argparse.Namespace) -> int:
+    from vllm_logpipe.pipeline import FollowError, Replay
+
+    try:
+        replay = Replay(
+            catalogue=load_catalogue(options.catalogue),
+            encoding=options.to,
+            year=options.year,
+            timezone=options.timezone,
+            keep=options.keep,
+            redact=options.redact,
+            original=options.original,
+        )
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    output = sys.stdout.buffer
+    try:
+        failures = (
+            replay.follow(options.files, output)
+            if options.follow
+            else replay.run(options.files, output, show_progress=_shows_progress())
+        )
+    except FollowError as error:
+        raise UsageError(str(error)) from error
+    for text in (*replay.warnings, *failures):
+        _complain(text)
+    return _USAGE if failures else 0
+
+
+def _shows_progress() -> bool:
+    return sys.stderr.isatty() and not sys.stdout.isatty()
+
+
+def _explain(options: argparse.Namespace) -> int:
+    from vllm_logpipe.report.explain import explain_line
+
+    _print(explain_line(options.line, load_catalogue(options.catalogue)))
+    return 0
+
+
+def _list_catalogue(options: argparse.Namespace) -> int:
+    from vllm_logpipe.report.entries import list_entries
+
+    _print(list_entries(options.directory))
+    return 0
+
+
+def _check_catalogue(options: argparse.Namespace) -> int:
+    from vllm_logpipe.report.entries import check_entries_of
+
+    _print([check_entries_of(options.directory)])
+    return 0
+
+
+def _print(lines: Iterable[str]) -> None:
+    stream: IO[str] = sys.stdout
+    for line in lines:
+        stream.write(line + os.linesep)
+    stream.flush()

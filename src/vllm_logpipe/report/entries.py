@@ -1,0 +1,45 @@
+"""The catalogue for a person: a list of its entries, or the verdict of a check."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from vllm_logpipe import semconv
+from vllm_logpipe.catalogue.entry import CatalogueFile
+from vllm_logpipe.catalogue.loader import check_catalogue, read_built_in, read_directory
+
+
+def list_entries(directory: Path | None) -> Iterator[str]:
+    """One line an entry: name, phase or error class, releases, file, meaning."""
+    briefs = {event.name: event.brief for event in semconv.EVENTS}
+    for name, file in _files(directory):
+        for event in file.event:
+            kind = f"{event.error} ({event.role})" if event.error else event.phase or "-"
+            brief = event.brief or briefs.get(event.name, "")
+            yield f"{event.name:<44} {kind:<34} {_releases(event.since, event.until):<16} {brief}"
+        for error in file.error:
+            told = ", ".join(error.types) or error.wordings[0]
+            kind = f"{error.error} ({error.role})"
+            yield f"{'exception':<44} {kind:<34} {_releases(error.since, error.until):<16} {told}"
+        if not file.event and not file.error:
+            yield f"{name}: no entries"
+
+
+def check_entries_of(directory: Path | None) -> str:
+    """A line that says what was checked. Raises CatalogueError for the first fault."""
+    files = _files(directory)
+    check_catalogue(files, beside=read_built_in() if directory is not None else [])
+    entries = [entry for _, file in files for entry in (*file.event, *file.error)]
+    samples = sum(len(entry.sample) for entry in entries)
+    return f"{len(files)} files, {len(entries)} entries, {samples} samples: all right"
+
+
+def _files(directory: Path | None) -> list[tuple[str, CatalogueFile]]:
+    return read_built_in() if directory is None else list(read_directory(directory))
+
+
+def _releases(since: str | None, until: str | None) -> str:
+    if since is None and until is None:
+        return "-"
+    return f"{since or ''}..{until or ''}"
