@@ -27,6 +27,7 @@ _SCHEMA = (
     "StructuredOutputsParams(json={'type': 'object', 'properties': {'city': {'type': 'string'}},"
     " 'required': ['city']}, regex=None, choice=None, grammar=None)"
 )
+_LORA = "LoRARequest(lora_name='tenant-7', lora_int_id=7, lora_path='/models/lora/tenant-7')"
 _WORDS = re.findall(
     r"\w+",
     "the server answers each question with a short list of stations and the time of the next train",
@@ -106,7 +107,15 @@ def _seed(context: Context) -> str:
 
 
 def _schema(context: Context) -> str:
-    return _SCHEMA if context.rng.random() < 0.15 else "None"
+    return _SCHEMA if context.rng.random() < 0.04 else "None"
+
+
+def _stop(context: Context) -> str:
+    return "['User:', 'Observation:']" if context.rng.random() < 0.08 else "[]"
+
+
+def _lora(context: Context) -> str:
+    return _LORA if context.rng.random() < 0.08 else "None"
 
 
 def _prompt(context: Context) -> str:
@@ -160,6 +169,8 @@ _PLAIN: dict[str, Fill] = {
     "last": _last,
     "seed": _seed,
     "schema": _schema,
+    "stop": _stop,
+    "lora": _lora,
     "prompt": _prompt,
     "ids": _ids,
     "fifty": _fifty,

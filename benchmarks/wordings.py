@@ -27,7 +27,7 @@ _SAMPLING_HEAD = (
 )
 _SAMPLING_MIDDLE = (
     " top_p=@{pick:1.0|0.95|0.9}, top_k=@{pick:0|20|40}, min_p=0.0, seed=@{seed},"
-    " stop=@{pick:[]|[]|['</s>']|['User:', 'Observation:']}, stop_token_ids=[], bad_words=[],"
+    " stop=@{stop}, stop_token_ids=[], bad_words=[],"
 )
 _SAMPLING_TAIL = (
     " include_stop_str_in_output=False, ignore_eos=False, max_tokens=@{int:1-4096},"
@@ -35,10 +35,7 @@ _SAMPLING_TAIL = (
     " skip_special_tokens=True, spaces_between_special_tokens=True,"
 )
 _SCHEMA = "@{schema}"
-_LORA = (
-    "@{pick:None|None|None|LoRARequest(lora_name='tenant-7', lora_int_id=7,"
-    " lora_path='/models/lora/tenant-7')}"
-)
+_LORA = "@{lora}"
 _REQUEST_32 = (
     "Received request @{rid}: " + _SAMPLING_HEAD + " watermarking=None," + _SAMPLING_MIDDLE
     + " thinking_token_budget=None," + _SAMPLING_TAIL + " structured_outputs=" + _SCHEMA

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Callable, Iterable
 from functools import cache
 from importlib import resources
 
 import msgspec
+import tomli
 from msgspec import Struct
 
 from vllm_logpipe.catalogue.sampling import redact_sampling
@@ -33,7 +33,7 @@ class Pattern(Struct, frozen=True, forbid_unknown_fields=True):
 def load_patterns() -> tuple[Pattern, ...]:
     """The patterns that ship with the catalogue."""
     source = resources.files("vllm_logpipe.catalogue") / "redaction.toml"
-    document = tomllib.loads(source.read_text("utf-8"))
+    document = tomli.loads(source.read_text("utf-8"))
     return msgspec.convert(document["pattern"], tuple[Pattern, ...])
 
 

@@ -1863,6 +1863,10 @@ EVENTS: tuple[Event, ...] = (
     Event("vllm.config.ir_op_priority", "Which implementations of kernels are preferred."),
     Event("vllm.config.kv_cache_dtype", "The KV cache is stored in a smaller data type."),
     Event(
+        "vllm.config.log_requests_limited",
+        "Request lines were asked for, but the log level hides some.",
+    ),
+    Event(
         "vllm.config.max_model_len_rejected",
         "The wanted max_model_len is above what the model allows.",
     ),
@@ -1879,6 +1883,13 @@ EVENTS: tuple[Event, ...] = (
     Event("vllm.config.prefix_caching_off", "Prefix caching is off for this kind of model."),
     Event("vllm.config.scheduler_class", "A scheduler of the operator's own is used."),
     Event("vllm.config.ssm_cache_dtype", "Data type of the state cache of linear attention."),
+    Event(
+        "vllm.config.usage",
+        (
+            "How the command is to be called: printed with the error about a wrong call, or when "
+            "help is asked for."
+        ),
+    ),
     Event("vllm.config.value_questionable", "An option or variable looks like a mistake."),
     Event(
         "vllm.distributed.address_unavailable",

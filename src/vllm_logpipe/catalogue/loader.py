@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib import resources
 from pathlib import Path
 
 import msgspec
+import tomli
 
 from vllm_logpipe import semconv
-from vllm_logpipe.catalogue.check import check_entries
 from vllm_logpipe.catalogue.compiled import (
     Variant,
     error_variants,
@@ -140,6 +139,9 @@ def check_catalogue(
     files: list[tuple[str, CatalogueFile]], beside: list[tuple[str, CatalogueFile]]
 ) -> None:
     """Refuse entries that must not load. Raises CatalogueError for the first fault found."""
+    # Most runs only use the built-in entries, which need no check.
+    from vllm_logpipe.catalogue.check import check_entries
+
     everything = [*beside, *files]
     types = attribute_types(_attributes(everything))
     try:
@@ -179,11 +181,11 @@ def read_directory(directory: Path) -> Iterator[tuple[str, CatalogueFile]]:
 
 def _decode(name: str, content: bytes) -> CatalogueFile:
     try:
-        document = tomllib.loads(content.decode())
+        document = tomli.loads(content.decode())
         return msgspec.convert(document, CatalogueFile)
     except UnicodeDecodeError as error:
         raise CatalogueError(f"{name}: not UTF-8: {error.reason}") from error
-    except tomllib.TOMLDecodeError as error:
+    except tomli.TOMLDecodeError as error:
         raise CatalogueError(f"{name}: not TOML: {error}") from error
     except msgspec.ValidationError as error:
         raise CatalogueError(f"{name}: {error}") from error

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from functools import cache
 from importlib import resources
 
 import msgspec
+import tomli
 from msgspec import Struct
 
 from vllm_logpipe.catalogue.values import member, quote
@@ -77,7 +77,7 @@ class Settings(Struct, frozen=True):
 def load_settings() -> Settings:
     """The header grammars that ship with the catalogue."""
     source = resources.files("vllm_logpipe.catalogue") / "headers.toml"
-    document = tomllib.loads(source.read_text("utf-8"))
+    document = tomli.loads(source.read_text("utf-8"))
     grammars = msgspec.convert(document["header"], tuple[Grammar, ...])
     uvicorn = document["uvicorn"]
     width = uvicorn["width"]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from functools import cache
 from importlib import resources
 
+import tomli
 from msgspec import Struct
 
 from vllm_logpipe.catalogue.values import member, quote
@@ -24,7 +24,7 @@ class Process(Struct, frozen=True, gc=False):
 @cache
 def _kinds() -> tuple[tuple[str, re.Pattern[str]], ...]:
     source = resources.files("vllm_logpipe.catalogue") / "processes.toml"
-    document = tomllib.loads(source.read_text("utf-8"))
+    document = tomli.loads(source.read_text("utf-8"))
     return tuple(
         (entry["kind"], re.compile(entry["pattern"])) for entry in document["process"]
     )
