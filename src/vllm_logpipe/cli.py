@@ -171,8 +171,11 @@ def _list_catalogue(options: argparse.Namespace) -> int:
 def _check_catalogue(options: argparse.Namespace) -> int:
     from vllm_logpipe.report.entries import check_entries_of
 
-    _print([check_entries_of(options.directory)])
-    return 0
+    summary, faults = check_entries_of(options.directory)
+    for fault in faults:
+        _complain(fault)
+    _print([summary])
+    return _USAGE if faults else 0
 
 
 def _print(lines: Iterable[str]) -> None:

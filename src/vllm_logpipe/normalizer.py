@@ -82,7 +82,7 @@ class Normalizer:
             (lambda text: redactor.scrub(text)) if "query" in redactor.keep else _hidden,
             _hidden if "client_address" in redactor.also else str,
         )
-        self._live = live and reference is None
+        self._replayed_ns = None if reference is None else round(reference * NS)
         self._clock = Clock(
             time.time() if reference is None else reference,
             year,
@@ -93,6 +93,8 @@ class Normalizer:
         self._joiner = Joiner(
             self._clock, self._recognizer.knows, self._recognizer.declares, live=live
         )
+        if self._replayed_ns is not None:
+            self._joiner.observed_ns = self._replayed_ns
         self._instances = Instances(source, dict(resource or {}))
         self._stream = identity(source)
         self._original = original
@@ -117,8 +119,8 @@ class Normalizer:
 
     def _normalise(self, blocks: Iterable[Block]) -> list[LogRecord]:
         observed = time.time_ns()
-        self._joiner.observed_ns = observed
-        if self._live:
+        if self._replayed_ns is None:
+            self._joiner.observed_ns = observed
             self._clock.reference = observed / NS
         record = self._record
         return [

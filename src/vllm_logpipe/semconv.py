@@ -1147,6 +1147,12 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     ),
     Attribute("vllm.kv_cache.node", "int", "", "NUMA node that holds the KV cache."),
     Attribute(
+        "vllm.kv_cache.node_memory",
+        "int",
+        "By",
+        "Host memory of the NUMA node that holds the KV cache.",
+    ),
+    Attribute(
         "vllm.kv_cache.padding_layers",
         "int",
         "{layer}",

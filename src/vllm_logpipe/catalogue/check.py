@@ -16,7 +16,6 @@ from vllm_logpipe.catalogue.compiled import (
     line_variants,
 )
 from vllm_logpipe.catalogue.entry import CatalogueFile, ErrorEntry, EventEntry, Sample
-from vllm_logpipe.catalogue.errors import CatalogueError
 from vllm_logpipe.catalogue.template import (
     OPEN_TYPES,
     Hole,
@@ -54,15 +53,15 @@ class _Refusal(Exception):
     """Internal: what is wrong with an entry, without its place."""
 
 
-def check_entries(
+def find_faults(
     files: Iterable[tuple[str, CatalogueFile]],
     beside: Iterable[tuple[str, CatalogueFile]],
     types: dict[str, str],
     catalogue: Catalogue | None,
-) -> None:
+) -> Iterator[str]:
     """Check every entry of `files`; `beside` are already accepted files.
 
-    Raises CatalogueError with file, entry and sample of the first fault.
+    Gives a line a fault: file, entry, sample, what is wrong.
     """
     names = {entry.name: name for name, file in beside for entry in file.event}
     files = list(files)
@@ -75,18 +74,18 @@ def check_entries(
                 names[event.name] = name
                 _check_event(event, types)
             except (_Refusal, TemplateError) as error:
-                raise CatalogueError(f"{place}: {error}") from error
+                yield f"{place}: {error}"
         for number, entry in enumerate(file.error, 1):
             place = f"{name}: error {number} {entry.error!r}"
             try:
                 _check_error(entry, types)
             except (_Refusal, TemplateError) as error:
-                raise CatalogueError(f"{place}: {error}") from error
+                yield f"{place}: {error}"
     if catalogue is None:
-        raise CatalogueError("a template outside the checked files does not parse")
+        return
     for name, file in files:
         for event in file.event:
-            _check_overlap(name, event, catalogue)
+            yield from _overlaps(name, event, catalogue)
 
 
 def _check_event(entry: EventEntry, types: dict[str, str]) -> None:
@@ -264,7 +263,7 @@ def _error_matches(
     )
 
 
-def _check_overlap(name: str, entry: EventEntry, catalogue: Catalogue) -> None:
+def _overlaps(name: str, entry: EventEntry, catalogue: Catalogue) -> Iterator[str]:
     log_format = entry.formats[0] if entry.formats else "v1"
     for number, sample in enumerate(entry.sample, 1):
         for text in (sample.line, sample.line.partition("\n")[0]):
@@ -279,7 +278,7 @@ def _check_overlap(name: str, entry: EventEntry, catalogue: Catalogue) -> None:
             for theirs in other.sample
         )
         kind = "overlaps mutually with" if mutual else "is taken by the more specific"
-        raise CatalogueError(
+        yield (
             f"{name}: event {entry.name!r}: sample {number} {_short(sample.line)}"
             f" {kind} {other.name!r}"
         )
@@ -291,12 +290,3 @@ def _short(text: str) -> str:
 
 def _show(members: dict[str, object]) -> str:
     return msgspec.json.encode(dict(sorted(members.items()))).decode()
-
-
-def all_templates(files: Iterable[tuple[str, CatalogueFile]]) -> Iterator[Template]:
-    """Every template of the files, expanded."""
-    for _, file in files:
-        for entry in file.event:
-            for wording in entry.wordings:
-                for source in expand(wording, tuple(entry.tail)):
-                    yield parse_template(source)

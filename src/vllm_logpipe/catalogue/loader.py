@@ -130,17 +130,18 @@ def load_catalogue(directories: Iterable[Path] = ()) -> Catalogue:
     if not directories:
         return Catalogue(_events(built_in), _errors(built_in))
     added = [loaded for directory in directories for loaded in read_directory(directory)]
-    check_catalogue(added, beside=built_in)
+    for fault in catalogue_faults(added, beside=built_in):
+        raise CatalogueError(fault)
     files = [*built_in, *added]
     return Catalogue(_events(files), _errors(files), _attributes(files))
 
 
-def check_catalogue(
+def catalogue_faults(
     files: list[tuple[str, CatalogueFile]], beside: list[tuple[str, CatalogueFile]]
-) -> None:
-    """Refuse entries that must not load. Raises CatalogueError for the first fault found."""
+) -> Iterator[str]:
+    """What is wrong with entries that must not load, a line a fault."""
     # Most runs only use the built-in entries, which need no check.
-    from vllm_logpipe.catalogue.check import check_entries
+    from vllm_logpipe.catalogue.check import find_faults
 
     everything = [*beside, *files]
     types = attribute_types(_attributes(everything))
@@ -148,7 +149,7 @@ def check_catalogue(
         catalogue = Catalogue(_events(everything), _errors(everything), _attributes(everything))
     except TemplateError:
         catalogue = None
-    check_entries(files, beside, types, catalogue)
+    yield from find_faults(files, beside, types, catalogue)
 
 
 @cache

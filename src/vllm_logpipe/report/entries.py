@@ -7,7 +7,7 @@ from pathlib import Path
 
 from vllm_logpipe import semconv
 from vllm_logpipe.catalogue.entry import CatalogueFile
-from vllm_logpipe.catalogue.loader import check_catalogue, read_built_in, read_directory
+from vllm_logpipe.catalogue.loader import catalogue_faults, read_built_in, read_directory
 
 
 def list_entries(directory: Path | None) -> Iterator[str]:
@@ -26,13 +26,14 @@ def list_entries(directory: Path | None) -> Iterator[str]:
             yield f"{name}: no entries"
 
 
-def check_entries_of(directory: Path | None) -> str:
-    """A line that says what was checked. Raises CatalogueError for the first fault."""
+def check_entries_of(directory: Path | None) -> tuple[str, list[str]]:
+    """A line that says what was checked, and a line a fault."""
     files = _files(directory)
-    check_catalogue(files, beside=read_built_in() if directory is not None else [])
+    faults = list(catalogue_faults(files, beside=read_built_in() if directory is not None else []))
     entries = [entry for _, file in files for entry in (*file.event, *file.error)]
     samples = sum(len(entry.sample) for entry in entries)
-    return f"{len(files)} files, {len(entries)} entries, {samples} samples: all right"
+    checked = f"{len(files)} files, {len(entries)} entries, {samples} samples"
+    return f"{checked}: {f'{len(faults)} faults' if faults else 'all right'}", faults
 
 
 def _files(directory: Path | None) -> list[tuple[str, CatalogueFile]]:

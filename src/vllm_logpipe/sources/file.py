@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import os
+import stat
 import sys
 import zlib
 from collections.abc import Iterator
@@ -48,13 +49,13 @@ class FileSource:
         except OSError as error:
             raise SourceError(f"{name}: {error.strerror}") from error
         self.identity = f"{path.resolve()}\0{status.st_dev}\0{status.st_ino}"
-        self.size = status.st_size
+        self.size = status.st_size if stat.S_ISREG(status.st_mode) else None
         self.modified = status.st_mtime
 
     @property
     def position(self) -> int:
         """Bytes of the file read so far, before they are unpacked."""
-        return 0 if self.name == "-" else self._file.tell()
+        return 0 if self.size is None else self._file.tell()
 
     def blocks(self) -> Iterator[bytes]:
         """The content, unpacked. Raises SourceError where it does not go on."""
