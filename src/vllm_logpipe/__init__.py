@@ -1,9 +1,9 @@
 """vllm-logpipe: what vLLM and its neighbours print, as OpenTelemetry log records.
 
-    from vllm_logpipe import Normalizer
+from vllm_logpipe import Normalizer
 
-    normalizer = Normalizer(source="server.log")
-    records = normalizer.feed(open("server.log", "rb").read()) + normalizer.flush()
+normalizer = Normalizer(source="server.log")
+records = normalizer.feed(open("server.log", "rb").read()) + normalizer.flush()
 """
 
 from __future__ import annotations

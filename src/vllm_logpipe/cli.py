@@ -63,7 +63,10 @@ def _parser() -> _Parser:
 def _add_normalize(add: Callable[..., argparse.ArgumentParser]) -> None:
     parser = add("normalize", help="log files in, records out on standard output")
     parser.add_argument(
-        "files", nargs="*", metavar="FILE", default=["-"],
+        "files",
+        nargs="*",
+        metavar="FILE",
+        default=["-"],
         help="a log file, plain, gzip or zstd; - for standard input",
     )
     parser.add_argument(
@@ -106,7 +109,11 @@ def _add_catalogue(add: Callable[..., argparse.ArgumentParser]) -> None:
 
 def _add_directory(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--catalogue", type=Path, action="append", default=[], metavar="DIR",
+        "--catalogue",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="DIR",
         help="a directory of further entries",
     )
 

@@ -33,8 +33,11 @@ class Instance:
 
 
 class Instances:
-    """The instances of one stream. A process belongs to the start that was current when it first
-    printed; a line without a process to the latest start."""
+    """The instances of one stream.
+
+    A process belongs to the start that was current when it first printed, a line without a
+    process to the latest start.
+    """
 
     def __init__(self, source: str, attributes: dict[str, str]) -> None:
         self._source = source

@@ -29,8 +29,8 @@ _SOURCES = {
 _RESOLUTIONS = {"month_day": "1.0", "date": "0.001", "glog": "1e-9", "": "1.0"}
 _TIMES = {
     (source, kind, inferred): (
-        f"{member('vllm.log.attribution')}\"{'inferred' if inferred else 'printed'}\""
-        f"{member('vllm.log.time.source')}\"{word}\""
+        f'{member("vllm.log.attribution")}"{"inferred" if inferred else "printed"}"'
+        f'{member("vllm.log.time.source")}"{word}"'
         f"{member('vllm.log.time.resolution')}{'1e-9' if word == 'observed' else resolution}"
         f'{member("log.record.uid")}"'
     )
@@ -79,7 +79,7 @@ class Normalizer:
         self._scrub = redactor.scrub
         self._access = AccessReader(
             redactor.scrub,
-            (lambda text: redactor.scrub(text)) if "query" in redactor.keep else _hidden,
+            redactor.scrub if "query" in redactor.keep else _hidden,
             _hidden if "client_address" in redactor.also else str,
         )
         self._replayed_ns = None if reference is None else round(reference * NS)
@@ -123,9 +123,7 @@ class Normalizer:
             self._joiner.observed_ns = observed
             self._clock.reference = observed / NS
         record = self._record
-        return [
-            record(draft, observed) for block in blocks for draft in self._joiner.feed(block)
-        ]
+        return [record(draft, observed) for block in blocks for draft in self._joiner.feed(block)]
 
     def _record(self, draft: Draft, observed: int) -> LogRecord:
         head = draft.head
@@ -185,10 +183,11 @@ class Normalizer:
         level: str | None = None
         event: str | None = None
         if draft.bar is not None:
-            event = "vllm.progress"
-            body = self._scrub(text)
+            found = self._recognizer.recognize(text, "progress", None)
+            event = "vllm.progress" if found.entry is None else found.entry.name
+            body = found.body
             members = f'{member("vllm.log.format")}"progress"{draft.bar.members}'
-            members += draft.bar.attributes()
+            members += draft.bar.attributes() + found.members
         else:
             found = self._recognizer.recognize(text, "raw", None)
             body = found.body

@@ -100,8 +100,7 @@ class Replay:
         try:
             self._follow(tails, output)
         except KeyboardInterrupt:
-            for tail in tails:
-                output.write(self._encode(tail.normalizer.flush()))
+            output.writelines(self._encode(tail.normalizer.flush()) for tail in tails)
             output.flush()
             raise
         return []
@@ -133,9 +132,7 @@ class Replay:
         name = tail.source.name
         tail.source.close()
         tail.source = FileSource(name)
-        tail.normalizer = self._normalizer(
-            f"{tail.source.identity}\0{time.time_ns()}", live=True
-        )
+        tail.normalizer = self._normalizer(f"{tail.source.identity}\0{time.time_ns()}", live=True)
 
     def _run_one(self, source: FileSource, output: BinaryIO, *, show_progress: bool) -> None:
         normalizer = self._normalizer(source.identity, reference=source.modified)

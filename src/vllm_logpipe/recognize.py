@@ -25,6 +25,7 @@ _HEAD_NAMES = frozenset(
     "process.pid vllm.process.name vllm.process.kind code.file.path code.line.number"
     " vllm.engine.index nccl.rank nccl.host vllm.log.format".split()
 )
+"""Attributes that a header may give too: the message's own value stands."""
 
 Scrub = tuple[int, Callable[[str], str]]
 
@@ -103,9 +104,7 @@ class Recognizer:
             groups = tuple(changed.get(index, value) for index, value in enumerate(groups))
         return variant.entry, variant.extract(groups), text, failure, exact
 
-    def _bind(
-        self, variant: Variant[EventEntry]
-    ) -> tuple[tuple[Scrub, ...], Member, bool]:
+    def _bind(self, variant: Variant[EventEntry]) -> tuple[tuple[Scrub, ...], Member, bool]:
         private = variant.entry.private
         scrubs = tuple(
             (index, self._redactor.for_hole(hole.type, private.get(hole.name)))

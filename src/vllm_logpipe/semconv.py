@@ -2699,24 +2699,72 @@ ERROR_ROLES = ("root", "cascade", "teardown", "advice", "unknown")
 """`vllm.error.role`: what a record is to the failure."""
 
 ERROR_CLASSES = frozenset(
-    """
-    cuda.out_of_memory cuda.illegal_memory_access cuda.device_assert cuda.driver_insufficient
-    cuda.system_not_ready cuda.no_device cuda.error gpu.xid gpu.ecc_uncorrectable gpu.lost
-    memory.startup_free_insufficient kv_cache.no_memory kv_cache.too_small_for_max_model_len
-    config.max_model_len_exceeds_model config.invalid_argument config.unsupported_dtype
-    config.unsupported_quantization model.not_found model.access_denied
-    model.unsupported_architecture model.corrupt_weights model.missing_weights
-    model.download_failed compile.failed import.missing_library nccl.collective_timeout
-    nccl.system_error nccl.remote_error nccl.internal_error nccl.invalid_usage
-    nccl.unhandled_cuda_error nccl.network_error distributed.rendezvous_timeout
-    distributed.port_in_use distributed.connection_lost distributed.world_size
-    server.port_in_use engine.dead engine.init_failed engine.iteration_timeout
-    engine.rpc_timeout engine.stalled process.segfault worker.died worker.exception ipc.stalled
-    request.invalid request.too_long request.timeout request.aborted request.model_not_found
-    request.queue_full request.out_of_blocks request.internal_error structured_output.invalid
-    lora.load_failed multimodal.failed kv_transfer.failed ray.resources ray.actor_died
-    host.out_of_memory host.disk_full host.shared_memory _OTHER
-    """.split()
+    [
+        "cuda.out_of_memory",
+        "cuda.illegal_memory_access",
+        "cuda.device_assert",
+        "cuda.driver_insufficient",
+        "cuda.system_not_ready",
+        "cuda.no_device",
+        "cuda.error",
+        "gpu.xid",
+        "gpu.ecc_uncorrectable",
+        "gpu.lost",
+        "memory.startup_free_insufficient",
+        "kv_cache.no_memory",
+        "kv_cache.too_small_for_max_model_len",
+        "config.max_model_len_exceeds_model",
+        "config.invalid_argument",
+        "config.unsupported_dtype",
+        "config.unsupported_quantization",
+        "model.not_found",
+        "model.access_denied",
+        "model.unsupported_architecture",
+        "model.corrupt_weights",
+        "model.missing_weights",
+        "model.download_failed",
+        "compile.failed",
+        "import.missing_library",
+        "nccl.collective_timeout",
+        "nccl.system_error",
+        "nccl.remote_error",
+        "nccl.internal_error",
+        "nccl.invalid_usage",
+        "nccl.unhandled_cuda_error",
+        "nccl.network_error",
+        "distributed.rendezvous_timeout",
+        "distributed.port_in_use",
+        "distributed.connection_lost",
+        "distributed.world_size",
+        "server.port_in_use",
+        "engine.dead",
+        "engine.init_failed",
+        "engine.iteration_timeout",
+        "engine.rpc_timeout",
+        "engine.stalled",
+        "process.segfault",
+        "worker.died",
+        "worker.exception",
+        "ipc.stalled",
+        "request.invalid",
+        "request.too_long",
+        "request.timeout",
+        "request.aborted",
+        "request.model_not_found",
+        "request.queue_full",
+        "request.out_of_blocks",
+        "request.internal_error",
+        "structured_output.invalid",
+        "lora.load_failed",
+        "multimodal.failed",
+        "kv_transfer.failed",
+        "ray.resources",
+        "ray.actor_died",
+        "host.out_of_memory",
+        "host.disk_full",
+        "host.shared_memory",
+        "_OTHER",
+    ]
 )
 """`error.type`: the classes of failure, low in number."""
 
@@ -2738,9 +2786,9 @@ LOG_FORMATS = (
 """`vllm.log.format`: the shapes of a line."""
 
 PRIVATE_FIELDS = frozenset(
-    "prompt output token_ids media_url stop schema params query secret".split()
+    ["prompt", "output", "token_ids", "media_url", "stop", "schema", "params", "query", "secret"]
 )
 """What is redacted unless the operator keeps it."""
 
-OPTIONAL_FIELDS = frozenset("client_address path lora host user".split())
+OPTIONAL_FIELDS = frozenset(["client_address", "path", "lora", "host", "user"])
 """What is redacted only when the operator asks for it."""

@@ -67,7 +67,11 @@ def first_line(name: str, record: LogRecord) -> int:
     """The physical line that a record begins on."""
     offset = int(str(record.attributes["log.record.uid"]).partition("-")[2], 16)
     numbers = line_numbers(name)
-    return numbers[max(start for start in numbers if start <= offset)] if offset not in numbers else numbers[offset]
+    return (
+        numbers[max(start for start in numbers if start <= offset)]
+        if offset not in numbers
+        else numbers[offset]
+    )
 
 
 def expected_headers(name: str) -> Iterator[tuple[str, re.Match[str]]]:
@@ -167,7 +171,11 @@ def failures(name: str) -> dict[int, LogRecord]:
 @pytest.mark.parametrize("name", LOGS)
 def test_error_classes_and_roles_are_those_of_the_labels(name: str) -> None:
     """Each ERROR/CRITICAL record and traceback is found once, with its class, role and types."""
-    expected = {label["line"]: label for label in labels("error_labels.jsonl") if label["file"] == name}
+    expected = {
+        int(str(label["line"])): label
+        for label in labels("error_labels.jsonl")
+        if label["file"] == name
+    }
     found = failures(name)
     assert sorted(found) == sorted(expected)
     for line, record in found.items():

@@ -49,7 +49,7 @@ _TEXT_FITS = {"string", "string[]"}
 _NESTED_SAMPLE_TYPES = frozenset({"fields", "kwargs", "sampling_params"})
 
 
-class _Refusal(Exception):
+class _RefusalError(Exception):
     """Internal: what is wrong with an entry, without its place."""
 
 
@@ -70,16 +70,16 @@ def find_faults(
             place = f"{name}: event {number} {event.name!r}"
             try:
                 if event.name in names:
-                    raise _Refusal(f"the name stands already in {names[event.name]}")
+                    raise _RefusalError(f"the name stands already in {names[event.name]}")
                 names[event.name] = name
                 _check_event(event, types)
-            except (_Refusal, TemplateError) as error:
+            except (_RefusalError, TemplateError) as error:
                 yield f"{place}: {error}"
         for number, entry in enumerate(file.error, 1):
             place = f"{name}: error {number} {entry.error!r}"
             try:
                 _check_error(entry, types)
-            except (_Refusal, TemplateError) as error:
+            except (_RefusalError, TemplateError) as error:
                 yield f"{place}: {error}"
     if catalogue is None:
         return
@@ -90,14 +90,16 @@ def find_faults(
 
 def _check_event(entry: EventEntry, types: dict[str, str]) -> None:
     if not _NAME.fullmatch(entry.name):
-        raise _Refusal("the name is not dotted lower case under a known root")
+        raise _RefusalError("the name is not dotted lower case under a known root")
     if entry.brief is None and entry.name not in {event.name for event in semconv.EVENTS}:
-        raise _Refusal("the name is not in semconv.py; an entry of your own states its `brief`")
+        raise _RefusalError(
+            "the name is not in semconv.py; an entry of your own states its `brief`"
+        )
     _check_words(entry)
     _check_class(entry.error, entry.role, entry.excludes)
     sources = [source for wording in entry.wordings for source in expand(wording, (*entry.tail,))]
     if not sources:
-        raise _Refusal("no wording in `match`")
+        raise _RefusalError("no wording in `match`")
     templates = [parse_template(source) for source in sources]
     for template in templates:
         _check_template(template, entry, types)
@@ -109,43 +111,46 @@ def _check_event(entry: EventEntry, types: dict[str, str]) -> None:
 
 def _check_words(entry: EventEntry) -> None:
     if entry.phase is not None and entry.phase not in semconv.PHASES:
-        raise _Refusal(f"unknown phase {entry.phase!r}")
+        raise _RefusalError(f"unknown phase {entry.phase!r}")
     for log_format in entry.formats:
         if log_format not in semconv.LOG_FORMATS:
-            raise _Refusal(f"unknown format {log_format!r}")
+            raise _RefusalError(f"unknown format {log_format!r}")
     for version in filter(None, (entry.since, entry.until)):
         if not _VERSION.fullmatch(version):
-            raise _Refusal(f"{version!r} is not a release such as 0.8.5")
+            raise _RefusalError(f"{version!r} is not a release such as 0.8.5")
 
 
 def _check_class(error: str | None, role: str | None, excludes: str | None) -> None:
     if error is None:
         if role is not None:
-            raise _Refusal("a role without an error class")
+            raise _RefusalError("a role without an error class")
         return
     if error not in semconv.ERROR_CLASSES:
-        raise _Refusal(f"unknown error class {error!r}")
+        raise _RefusalError(f"unknown error class {error!r}")
     if role not in semconv.ERROR_ROLES:
-        raise _Refusal(f"unknown role {role!r}" if role else "an error class without a role")
+        raise _RefusalError(f"unknown role {role!r}" if role else "an error class without a role")
     if not excludes:
-        raise _Refusal("an error class without `not`: say what it may not match")
+        raise _RefusalError("an error class without `not`: say what it may not match")
 
 
 def _check_template(template: Template, entry: EventEntry, types: dict[str, str]) -> None:
     if template.literal_length < MIN_LITERAL:
-        raise _Refusal(
+        raise _RefusalError(
             f"{template.source!r} has {template.literal_length} literal characters,"
             f" {MIN_LITERAL} are needed"
         )
     if not template.lead and len(template.anchor) < MIN_LITERAL:
-        raise _Refusal(
-            f"{template.source!r} begins with a hole and has no literal of"
-            f" {MIN_LITERAL} characters"
+        raise _RefusalError(
+            f"{template.source!r} begins with a hole and has no literal of {MIN_LITERAL} characters"
         )
     _check_holes(template, types)
     local = {hole.name for hole in template.holes}
-    if unknown := {hole for hole in entry.private if hole not in local and len(entry.wordings) == 1}:
-        raise _Refusal(f"`private` names the hole {min(unknown)!r}, which {template.source!r} lacks")
+    if unknown := {
+        hole for hole in entry.private if hole not in local and len(entry.wordings) == 1
+    }:
+        raise _RefusalError(
+            f"`private` names the hole {min(unknown)!r}, which {template.source!r} lacks"
+        )
 
 
 def _check_holes(template: Template, types: dict[str, str]) -> None:
@@ -156,9 +161,9 @@ def _check_holes(template: Template, types: dict[str, str]) -> None:
 
 def _check_attribute(name: str, kind: str, types: dict[str, str]) -> None:
     if name not in types:
-        raise _Refusal(f"the attribute {name!r} is not in semconv.py")
+        raise _RefusalError(f"the attribute {name!r} is not in semconv.py")
     if types[name] not in _FITS.get(kind, _TEXT_FITS):
-        raise _Refusal(f"the hole {name!r} is {kind}, the attribute {types[name]}")
+        raise _RefusalError(f"the hole {name!r} is {kind}, the attribute {types[name]}")
 
 
 def _check_nested(entry: EventEntry, templates: list[Template], types: dict[str, str]) -> None:
@@ -168,46 +173,51 @@ def _check_nested(entry: EventEntry, templates: list[Template], types: dict[str,
     kinds = {hole.type for hole, _ in holes}
     for kind, value in (("fields", entry.fields), ("kwargs", entry.keys)):
         if value and kind not in kinds:
-            raise _Refusal(f"{'keys' if kind == 'kwargs' else kind!s} without a {{:{kind}}} hole")
+            raise _RefusalError(
+                f"{'keys' if kind == 'kwargs' else kind!s} without a {{:{kind}}} hole"
+            )
     if "fields" in kinds and not entry.fields:
-        raise _Refusal("a {:fields} hole without `fields`")
+        raise _RefusalError("a {:fields} hole without `fields`")
     if any(hole.type == "fields" and not last for hole, last in holes):
-        raise _Refusal("{:fields} is not the last hole")
+        raise _RefusalError("{:fields} is not the last hole")
     for target in entry.keys.values():
         name, _, kind = target.partition(":")
         _check_attribute(name, kind or "text", types)
     for field in entry.private.values():
         if field not in semconv.PRIVATE_FIELDS:
-            raise _Refusal(f"unknown redaction field {field!r}")
+            raise _RefusalError(f"unknown redaction field {field!r}")
     for hole, _ in holes:
         if hole.name in entry.private and hole.type not in OPEN_TYPES:
-            raise _Refusal(f"the private hole {hole.name!r} is {hole.type}, not text")
+            raise _RefusalError(f"the private hole {hole.name!r} is {hole.type}, not text")
     for name in entry.constants:
         if name not in types:
-            raise _Refusal(f"the attribute {name!r} is not in semconv.py")
+            raise _RefusalError(f"the attribute {name!r} is not in semconv.py")
 
 
 def _check_samples(entry: EventEntry, types: dict[str, str]) -> None:
     if not entry.sample:
-        raise _Refusal("no sample")
+        raise _RefusalError("no sample")
     variants = sorted(event_variants(entry, types), key=lambda variant: variant.rank)
     used: set[str] = set()
     for number, sample in enumerate(entry.sample, 1):
         variant, got = _recognise(entry, variants, sample, types)
         if variant is None:
-            raise _Refusal(f"sample {number} {_short(sample.line)} is not matched by the entry")
+            raise _RefusalError(
+                f"sample {number} {_short(sample.line)} is not matched by the entry"
+            )
         used.add(variant.template.source)
         expect = _expected(entry, sample)
         if got != expect:
-            raise _Refusal(
-                f"sample {number} {_short(sample.line)} gives {_show(got)}, expected {_show(expect)}"
+            raise _RefusalError(
+                f"sample {number} {_short(sample.line)} gives {_show(got)},"
+                f" expected {_show(expect)}"
             )
     for wording in entry.wordings:
         if not used.intersection(expand(wording, tuple(entry.tail))):
-            raise _Refusal(f"no sample for the wording {wording!r}")
+            raise _RefusalError(f"no sample for the wording {wording!r}")
     for tail in entry.tail:
         if not any(tail in source for source in used):
-            raise _Refusal(f"no sample for the tail {tail!r}")
+            raise _RefusalError(f"no sample for the tail {tail!r}")
 
 
 def _recognise(
@@ -238,22 +248,24 @@ def _expected(entry: EventEntry, sample: Sample) -> dict[str, object]:
 def _check_error(entry: ErrorEntry, types: dict[str, str]) -> None:
     _check_class(entry.error, entry.role, entry.excludes)
     if not entry.types and not entry.wordings:
-        raise _Refusal("neither `types` nor `match`")
+        raise _RefusalError("neither `types` nor `match`")
     if not entry.sample:
-        raise _Refusal("no sample")
+        raise _RefusalError("no sample")
     variants = sorted(error_variants(entry, types), key=lambda variant: variant.rank)
     for variant in variants:
         if variant.template.literal_length < MIN_LITERAL:
-            raise _Refusal(f"{variant.template.source!r} has under {MIN_LITERAL} literal characters")
+            raise _RefusalError(
+                f"{variant.template.source!r} has under {MIN_LITERAL} literal characters"
+            )
         _check_holes(variant.template, types)
     for number, sample in enumerate(entry.sample, 1):
         if not any(_error_matches(entry, variants, line) for line in sample.line.split("\n")):
-            raise _Refusal(f"sample {number} {_short(sample.line)} is not matched by the entry")
+            raise _RefusalError(
+                f"sample {number} {_short(sample.line)} is not matched by the entry"
+            )
 
 
-def _error_matches(
-    entry: ErrorEntry, variants: list[Variant[ErrorEntry]], line: str
-) -> bool:
+def _error_matches(entry: ErrorEntry, variants: list[Variant[ErrorEntry]], line: str) -> bool:
     kind, _, text = line.strip().partition(": ")
     names = {kind, kind.rpartition(".")[2]}
     if entry.types and not names.intersection(entry.types):

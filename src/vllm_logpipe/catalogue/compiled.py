@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -59,9 +60,9 @@ class Variant(Generic[E]):
         )
         self._types = types
         self._extract: Extract | None = None
-        self.match: Callable[[str], Any] = self._first_match
+        self.match: Callable[[str], re.Match[str] | None] = self._first_match
 
-    def _first_match(self, text: str) -> Any:
+    def _first_match(self, text: str) -> re.Match[str] | None:
         self.match = self.template.pattern().match
         return self.match(text)
 
@@ -90,12 +91,15 @@ class PieceReader:
     """Reads `, `-separated pieces by their own templates; pieces of no template are passed over."""
 
     def __init__(self, sources: Sequence[str], types: dict[str, str]) -> None:
-        entry = EventEntry(name="", match=[])
-        pieces = [Variant(entry, parse_template(source), "", types) for source in sources]
+        entry: EventEntry = EventEntry(name="", match=[])
+        pieces: list[Variant[EventEntry]] = [
+            Variant(entry, parse_template(source), "", types) for source in sources
+        ]
         self._dispatcher = Dispatcher(pieces)
         self._cache: dict[str, tuple[str, Member] | None] = {}
 
     def __call__(self, text: str) -> Member:
+        """The attributes of the pieces."""
         pieces = text.split(", ", _MAX_PIECES)
         members = ""
         seen: set[str] = set()
@@ -145,6 +149,7 @@ class KeywordReader:
             self._keys[key] = (member(name), convert)
 
     def __call__(self, text: str) -> Member:
+        """The attributes of the chosen keys."""
         members = ""
         seen: set[str] = set()
         for key, start, end in key_spans(text):

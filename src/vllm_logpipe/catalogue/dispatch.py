@@ -95,7 +95,7 @@ def _build(candidates: Sequence[C], start: int) -> _Node[C] | tuple[C, ...]:
     longer = [c for c in candidates if len(c.lead) > start]
     if len(candidates) <= _LEAF_SIZE or not longer:
         return tuple(candidates)
-    step = min(_MAX_STEP, min(len(c.lead) - start for c in longer))
+    step = min(_MAX_STEP, *(len(c.lead) - start for c in longer))
     node: _Node[C] = _Node(start, start + step, tuple(finished))
     groups: dict[str, list[C]] = {}
     for candidate in longer:

@@ -60,7 +60,10 @@ class Catalogue:
             if found := variant.match(text):
                 formats = variant.entry.formats
                 if not formats or log_format in formats:
-                    return variant, found
+                    if variant.lead:
+                        return variant, found
+                    # Of those that begin with a hole, all are asked for the most specific.
+                    break
         for variant in self._events.inner(text):
             if found := variant.match(text):
                 formats = variant.entry.formats
@@ -76,7 +79,9 @@ class Catalogue:
         """The events that were looked at for a text, most specific first."""
         return [*self._events.leading(text), *self._events.inner(text)]
 
-    def find_line(self, entry: EventEntry, line: str) -> tuple[Variant[EventEntry], re.Match[str]] | None:
+    def find_line(
+        self, entry: EventEntry, line: str
+    ) -> tuple[Variant[EventEntry], re.Match[str]] | None:
         """The declared further line of an entry that a line is."""
         if not entry.lines:
             return None

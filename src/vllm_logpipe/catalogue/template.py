@@ -13,7 +13,19 @@ import re
 from msgspec import Struct
 
 OPEN_TYPES = frozenset(
-    "word text last rest path quoted list words fields kwargs sampling_params".split()
+    [
+        "word",
+        "text",
+        "last",
+        "rest",
+        "path",
+        "quoted",
+        "list",
+        "words",
+        "fields",
+        "kwargs",
+        "sampling_params",
+    ]
 )
 """Hole types whose text a client or an operator may control: redaction looks into these."""
 

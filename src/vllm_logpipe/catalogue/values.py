@@ -20,6 +20,7 @@ Member: TypeAlias = str
 Extract: TypeAlias = Callable[[Sequence[str]], Member]
 
 _encode = msgspec.json.encode
+_BOOLEANS = {"True": "true", "False": "false"}
 _MAX_DIGITS = 18
 _MAX_NUMBER_LENGTH = 40
 _MAX_ITEMS = 1024
@@ -89,9 +90,9 @@ def _byte_units(parameter: str) -> dict[str, float]:
     return units
 
 
-def _array(item: Callable[[str], str | None], split: Callable[[str], list[str]]) -> Callable[
-    [str], str | None
-]:
+def _array(
+    item: Callable[[str], str | None], split: Callable[[str], list[str]]
+) -> Callable[[str], str | None]:
     def read(text: str) -> str | None:
         values = [value for value in map(item, split(text)[:_MAX_ITEMS]) if value is not None]
         return f"[{','.join(values)}]"
@@ -104,6 +105,8 @@ def _bare_items(text: str) -> list[str]:
 
 
 def _bracket_items(text: str) -> list[str]:
+    if not text.startswith("["):
+        return [text]
     items: list[str] = []
     for found in _ITEM.finditer(text, 1, len(text) - 1):
         items.append(found.group())
@@ -157,7 +160,7 @@ def converter(kind: str, parameter: str, attribute_type: str) -> Callable[[str],
             item = items.get(attribute_type, lambda text: quote(unquote(text)))
             return _array(item, _bracket_items)
         case "bool":
-            return lambda text: {"True": "true", "False": "false"}.get(text)
+            return _BOOLEANS.get
     if attribute_type == "string[]":
         return lambda text: f"[{quote(text)}]"
     return quote

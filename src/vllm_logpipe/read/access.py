@@ -14,7 +14,7 @@ _REQUEST = re.compile(
 )
 _MAX_CACHED = 4096
 _MAX_CACHED_LENGTH = 256
-_EVENT = f"{member('vllm.phase')}\"serving\""
+_EVENT = f'{member("vllm.phase")}"serving"'
 
 
 class AccessReader:

@@ -5,21 +5,19 @@ from __future__ import annotations
 import calendar
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from vllm_logpipe.read.year import YearFinder
+
 NS = 1_000_000_000
-_DAY = 86_400
 _QUARTER_HOUR = 900
 _ENVELOPE_TOLERANCE = 2.0
-_HALF_YEAR_MONTHS = 6
 _MAX_SECONDS = 4096
 _MAX_PROCESSES = 4096
 _MONTH_DAY = re.compile(r"(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)", re.ASCII)
 _GLOG = re.compile(r"(\d\d)(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{1,9})", re.ASCII)
-_DATE = re.compile(
-    r"(\d{4})-(\d\d)-(\d\d)[ T](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?", re.ASCII
-)
+_DATE = re.compile(r"(\d{4})-(\d\d)-(\d\d)[ T](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?", re.ASCII)
 _MAX_OFFSET_HOURS = 15
 
 
@@ -51,9 +49,7 @@ class Clock:
     ) -> None:
         self.reference = reference
         self._zone = zone
-        self._warn = warn
-        self._year = first_year
-        self._month = 0
+        self._years = YearFinder(first_year, warn)
         self._offsets: dict[str, int] = {}
         self._latest: dict[str, int] = {}
         self._cached: dict[str, int] = {}
@@ -117,50 +113,15 @@ class Clock:
         month, day, hour, minute, second = map(int, found.groups())
         if hour > 23 or minute > 59 or second > 60:
             return None
-        year = self._find_year(month, day, hour, minute, second)
-        if year is None:
-            return None
-        return self._to_utc(year, (month, day, hour, minute, second), lane)
-
-    def _find_year(self, month: int, day: int, hour: int, minute: int, second: int) -> int | None:
-        if not 1 <= month <= 12 or not 1 <= day <= calendar.monthrange(2024, month)[1]:
-            return None
-        leap = month == 2 and day == 29
-        if self._year is not None:
-            if self._month - month > _HALF_YEAR_MONTHS:
-                self._year += 1
-                self._month = month
-            elif month > self._month and month - self._month <= _HALF_YEAR_MONTHS:
-                self._month = month
-            elif self._month == 0:
-                self._month = month
-            year = self._year - (self._month and month - self._month > _HALF_YEAR_MONTHS)
-            if leap and not calendar.isleap(year):
-                nearest = min(
-                    (y for y in range(year - 8, year + 9) if calendar.isleap(y)),
-                    key=lambda y: abs(y - year),
-                )
-                self._warn(f"02-29 in {year}, which has no such day: taken as {nearest}")
-                return nearest
-            return year
-        now = datetime.fromtimestamp(self.reference, UTC)
-        best: tuple[float, int] | None = None
-        for year in range(now.year - 8, now.year + 2):
-            if leap and not calendar.isleap(year):
-                continue
-            ahead = calendar.timegm((year, month, day, hour, minute, second)) - self.reference
-            if ahead <= _DAY and (best is None or abs(ahead) < best[0]):
-                best = abs(ahead), year
-        if best is None:
-            return None
-        if leap and best[1] < now.year - 1:
-            self._warn(f"02-29 taken as of {best[1]}, the nearest year that has it")
-        return best[1]
+        date = month, day, hour, minute, second
+        year = self._years.find(date, self.reference)
+        return None if year is None else self._to_utc(year, date, lane)
 
     def _to_utc(self, year: int, rest: tuple[int, int, int, int, int], lane: str) -> int | None:
         month, day, hour, minute, second = rest
         try:
-            naive = datetime(year, month, day, hour, minute) + timedelta(seconds=second)
+            naive = datetime(year, month, day, hour, minute, tzinfo=None)  # noqa: DTZ001
+            naive += timedelta(seconds=second)
         except (ValueError, OverflowError):
             return None
         if self._zone is None:
@@ -195,7 +156,9 @@ class Clock:
             return None
         seconds = self._to_utc(year, (month, day, hour, minute, second), lane)
         fraction = found.group(7)
-        return None if seconds is None else (seconds, int(fraction.ljust(9, "0")) if fraction else 0)
+        return (
+            None if seconds is None else (seconds, int(fraction.ljust(9, "0")) if fraction else 0)
+        )
 
 
 def rfc3339(time_unix_nano: int) -> str:
@@ -213,6 +176,6 @@ def _second_text(second: int) -> str:
     if text is None:
         if len(_SECOND_TEXTS) >= _MAX_SECONDS:
             _SECOND_TEXTS.clear()
-        moment = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(seconds=second)
+        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=second)
         text = _SECOND_TEXTS[second] = moment.strftime("%Y-%m-%dT%H:%M:%S")
     return text

@@ -8,7 +8,10 @@ from msgspec import Struct
 
 from vllm_logpipe.read.header import load_settings
 
-_TYPE = re.compile(r"(?P<type>[A-Za-z_][\w.]{0,255})(?::(?: (?P<text>.*)|(?P<bare>\Z))|\Z)", re.DOTALL)
+_TYPE = re.compile(
+    r"(?P<type>[A-Za-z_][\w.]{0,255}(?:\([\w.]{1,255}\))?)(?::(?: (?P<text>.*)|\Z)|\Z)",
+    re.DOTALL,
+)
 _GROUP_BORDER = re.compile(r" *[+|] ?(?:-+ ?[0-9]+ ?-+|-+)?")
 
 

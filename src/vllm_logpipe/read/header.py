@@ -182,9 +182,7 @@ class HeaderReader:
         self._custom = custom
         return self._begin(found, line[: found.start()], process)
 
-    def _begin(
-        self, found: re.Match[str], prefix: str, process: Process | None
-    ) -> Beginning:
+    def _begin(self, found: re.Match[str], prefix: str, process: Process | None) -> Beginning:
         level, stamp, bracket, file, number = found.group(
             "level", "stamp", "bracket", "file", "line"
         )
@@ -221,9 +219,9 @@ class HeaderReader:
         self, line: str, level: str, prefix: str, process: Process | None, start: int
     ) -> Beginning:
         end = start + self._settings.uvicorn_width
-        members = f"{member('vllm.log.format')}\"uvicorn\""
+        members = f'{member("vllm.log.format")}"uvicorn"'
         if process is None:
-            members += f"{member('vllm.process.kind')}\"api_server\""
+            members += f'{member("vllm.process.kind")}"api_server"'
         else:
             members += process.members
         head = Head(

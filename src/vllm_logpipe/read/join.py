@@ -346,7 +346,11 @@ class Joiner:
             return indented
         if draft.state == Traceback.EXCEPTION:
             return indented or (adjacent and not self._knows(text, "raw"))
-        return indented and adjacent
+        if not adjacent:
+            return False
+        if self._declares(draft.text, text, _format(draft)):
+            return True
+        return indented and not self._knows(text, "raw")
 
     def _close_raw(self, prefix: str) -> None:
         draft = self._raw.get(prefix)

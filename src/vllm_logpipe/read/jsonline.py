@@ -40,7 +40,7 @@ def read_json(line: str, prefix: str) -> tuple[Head, str, dict[str, str]] | None
         name if isinstance(name, str) else "",
         str(pid) if isinstance(pid, int) and pid >= 0 else None,
     )
-    members = f"{member('vllm.log.format')}\"json\"{process.members}"
+    members = f'{member("vllm.log.format")}"json"{process.members}'
     logger = document.get("name")
     if isinstance(logger, str):
         members += f"{member('vllm.log.logger.name')}{quote(logger)}"
@@ -58,9 +58,7 @@ def read_json(line: str, prefix: str) -> tuple[Head, str, dict[str, str]] | None
     )
     more = {key: value for key, value in document.items() if key not in _KNOWN}
     ids = {
-        key: value
-        for key in ("trace_id", "span_id")
-        if isinstance(value := document.get(key), str)
+        key: value for key in ("trace_id", "span_id") if isinstance(value := document.get(key), str)
     }
     if more:
         ids["extra"] = _encode(more).decode()

@@ -22,9 +22,9 @@ class Block(Struct, gc=False):
 
 
 class LineSplitter:
-    """Cuts a stream of bytes into lines.
+    r"""Cuts a stream of bytes into lines.
 
-    Invalid UTF-8 becomes `\\xNN` escapes, so that nothing is lost and the text stays valid.
+    Invalid UTF-8 becomes `\xNN` escapes, so that nothing is lost and the text stays valid.
     """
 
     def __init__(self, max_line_length: int = MAX_LINE_LENGTH) -> None:

@@ -25,16 +25,14 @@ class Process(Struct, frozen=True, gc=False):
 def _kinds() -> tuple[tuple[str, re.Pattern[str]], ...]:
     source = resources.files("vllm_logpipe.catalogue") / "processes.toml"
     document = tomli.loads(source.read_text("utf-8"))
-    return tuple(
-        (entry["kind"], re.compile(entry["pattern"])) for entry in document["process"]
-    )
+    return tuple((entry["kind"], re.compile(entry["pattern"])) for entry in document["process"])
 
 
 def describe_process(name: str, pid: str | None, rank: str | None = None) -> Process:
     """The process of a printed name, pid and `rank=` (the global rank of old V1 workers)."""
-    for kind, pattern in _kinds():
-        if found := pattern.fullmatch(name):
-            break
+    kind, found = next(
+        (kind, found) for kind, pattern in _kinds() if (found := pattern.fullmatch(name))
+    )
     ranks = {key: value for key, value in found.groupdict().items() if value is not None}
     members = "" if pid is None else f"{member('process.pid')}{int(pid)}"
     if name:

@@ -30,9 +30,13 @@ def check_entries_of(directory: Path | None) -> tuple[str, list[str]]:
     """A line that says what was checked, and a line a fault."""
     files = _files(directory)
     faults = list(catalogue_faults(files, beside=read_built_in() if directory is not None else []))
-    entries = [entry for _, file in files for entry in (*file.event, *file.error)]
-    samples = sum(len(entry.sample) for entry in entries)
-    checked = f"{len(files)} files, {len(entries)} entries, {samples} samples"
+    counts = [
+        len(entry.sample)
+        for _, file in files
+        for entries in (file.event, file.error)
+        for entry in entries
+    ]
+    checked = f"{len(files)} files, {len(counts)} entries, {sum(counts)} samples"
     return f"{checked}: {f'{len(faults)} faults' if faults else 'all right'}", faults
 
 

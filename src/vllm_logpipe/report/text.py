@@ -9,8 +9,16 @@ from vllm_logpipe.read.clock import rfc3339
 
 _MAX_BODY = 110
 _SHOWN_ELSEWHERE = (
-    "code.", "log.", "vllm.log.", "vllm.process.", "process.pid", "vllm.phase",
-    "exception.stacktrace", "exception.message", "client.", "network.",
+    "code.",
+    "log.",
+    "vllm.log.",
+    "vllm.process.",
+    "process.pid",
+    "vllm.phase",
+    "exception.stacktrace",
+    "exception.message",
+    "client.",
+    "network.",
 )
 
 

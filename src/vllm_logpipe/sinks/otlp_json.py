@@ -80,9 +80,7 @@ def encode_otlp_json(records: Iterable[LogRecord]) -> bytes:
         return b""
     request = _Request(
         [
-            _ResourceLogs(
-                _Resource(_attributes(resource)), [_ScopeLogs(_SCOPE, converted)]
-            )
+            _ResourceLogs(_Resource(_attributes(resource)), [_ScopeLogs(_SCOPE, converted)])
             for resource, converted in groups.items()
         ]
     )
