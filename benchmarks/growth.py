@@ -23,7 +23,7 @@ from benchmarks.timing import alternate, median, pin, say, timed
 from vllm_logpipe import Normalizer, encode_ndjson, load_catalogue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 SIZES = (1, 2, 5, 10)
 _MB = 1_000_000
@@ -136,15 +136,26 @@ def _head(title: str, sizes: list[int]) -> str:
     return f"{title:44}{cells}{'ratio':>8}{'records':>9}"
 
 
-def _show(rows: list[Growth], sizes: list[int], *, everything: bool) -> None:
-    """Print all rows, or the slowest, the steepest and the suspect ones."""
-    chosen = rows
-    if not everything:
-        notable = {max(rows, key=lambda row: row.worst).name}
-        notable.add(max(rows, key=lambda row: row.ratio).name)
-        chosen = [row for row in rows if row.suspect or row.name in notable]
-    for row in chosen:
-        say(_row(row, sizes))
+def _measure_all(
+    cases: Mapping[str, Callable[[int], bytes]],
+    fresh: Callable[[], Normalizer],
+    sizes: list[int],
+    *,
+    everything: bool,
+) -> list[Growth]:
+    """Print the rows that want a look as they come, or all, then the slowest and steepest."""
+    rows: list[Growth] = []
+    for name, build in cases.items():
+        row = measure(name, build, fresh, sizes)
+        rows.append(row)
+        if everything or row.suspect:
+            say(_row(row, sizes))
+    shown = {row.name for row in rows if everything or row.suspect}
+    for row in (max(rows, key=lambda row: row.worst), max(rows, key=lambda row: row.ratio)):
+        if row.name not in shown:
+            say(_row(row, sizes))
+            shown.add(row.name)
+    return rows
 
 
 def _headed(message: Callable[[int], str], size: int) -> bytes:
@@ -162,16 +173,12 @@ def hostile_holes(only: str | None, sizes: list[int], *, everything: bool) -> li
             with tempfile.TemporaryDirectory(prefix="logpipe-bench-") as directory:
                 hostile.write_probe(Path(directory), hole, ends=ends)
                 catalogue = load_catalogue([Path(directory)])
-            rows = [
-                measure(
-                    f"{kind}, {name}",
-                    partial(_headed, message),
-                    partial(Normalizer, source="bench", catalogue=catalogue),
-                    sizes,
-                )
+            cases = {
+                f"{kind}, {name}": partial(_headed, message)
                 for name, message in hostile.messages(hole, ends=ends).items()
-            ]
-            _show(rows, sizes, everything=everything)
+            }
+            fresh = partial(Normalizer, source="bench", catalogue=catalogue)
+            rows = _measure_all(cases, fresh, sizes, everything=everything)
             found.extend(rows)
     return found
 
@@ -179,14 +186,10 @@ def hostile_holes(only: str | None, sizes: list[int], *, everything: bool) -> li
 def hostile_raw(only: str | None, sizes: list[int], *, everything: bool) -> list[Growth]:
     """Print and return the growth of raw hostile bytes."""
     say("\n" + _head("ms per MB: raw", sizes))
-    rows = [
-        measure(name, build, lambda: Normalizer(source="bench"), sizes)
-        for name, build in hostile.RAW.items()
-        if not only or only in name
-    ]
-    if rows:
-        _show(rows, sizes, everything=everything)
-    return rows
+    cases = {name: build for name, build in hostile.RAW.items() if not only or only in name}
+    if not cases:
+        return []
+    return _measure_all(cases, partial(Normalizer, source="bench"), sizes, everything=everything)
 
 
 def main() -> None:

@@ -55,10 +55,7 @@ def values(record: LogRecord) -> dict[str, object]:
 def check(record: LogRecord, row: dict[str, object]) -> None:
     """Event, phase, class, role and typed values are those of the table."""
     attributes = record.attributes
-    if row["event_name"] is None:
-        assert record.attributes["vllm.log.format"] == "progress"
-    else:
-        assert record.event_name == row["event_name"]
+    assert record.event_name == row["event_name"]
     assert attributes.get("vllm.phase") == row["phase"]
     assert attributes.get("error.type") == row["error_type"]
     assert attributes.get("vllm.error.role") == row["role"]

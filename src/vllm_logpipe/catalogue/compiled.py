@@ -27,7 +27,7 @@ _REJOINED = 3
 """Pieces that belong together at the most: some values hold the separator themselves."""
 
 
-E = TypeVar("E", EventEntry, ErrorEntry)
+E = TypeVar("E", bound=EventEntry | ErrorEntry)
 
 
 class Variant(Generic[E]):
@@ -48,7 +48,7 @@ class Variant(Generic[E]):
     def __init__(
         self, entry: E, template: Template, constants: Member, types: dict[str, str]
     ) -> None:
-        self.entry = entry
+        self.entry: E = entry
         self.template = template
         self.lead = template.lead
         self.anchor = template.anchor
@@ -91,7 +91,7 @@ class PieceReader:
     """Reads `, `-separated pieces by their own templates; pieces of no template are passed over."""
 
     def __init__(self, sources: Sequence[str], types: dict[str, str]) -> None:
-        entry: EventEntry = EventEntry(name="", match=[])
+        entry = EventEntry(name="", match=[])
         pieces: list[Variant[EventEntry]] = [
             Variant(entry, parse_template(source), "", types) for source in sources
         ]
