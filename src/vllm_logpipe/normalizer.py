@@ -228,7 +228,7 @@ class Normalizer:
         if draft.truncated:
             members += f"{member('vllm.log.truncated')}true"
         if self._original:
-            printed = draft.head.text if draft.head is not None else draft.prefix
+            printed = draft.header
             gap = " " if printed and not printed.endswith(" ") else ""
             repeated = draft.head is not None and draft.head.stamp_kind == "month_day"
             separator = f"\n{printed}{gap}" if repeated else "\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from typing import TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -12,8 +13,10 @@ from vllm_logpipe.catalogue import Catalogue
 from vllm_logpipe.catalogue.compiled import Variant, attribute_holes, class_members
 from vllm_logpipe.catalogue.entry import ErrorEntry, EventEntry
 from vllm_logpipe.catalogue.template import parse_template
-from vllm_logpipe.catalogue.values import Member, member, quote
+from vllm_logpipe.catalogue.nested import replace_values
+from vllm_logpipe.catalogue.values import Extract, Member, member, quote
 from vllm_logpipe.read.exceptions import ExceptionText, find_traceback, read_exceptions
+from vllm_logpipe.read.header import tag_pattern
 from vllm_logpipe.redact import Redactor
 
 _MAX_LINES = 200
@@ -27,7 +30,8 @@ _HEAD_NAMES = frozenset(
 )
 """Attributes that a header may give too: the message's own value stands."""
 
-Scrub = tuple[int, Callable[[str], str]]
+_Bound: TypeAlias = tuple[tuple[tuple[int, Callable[[str], str]], ...], Member, bool, Extract]
+"""What a variant needs with a redactor: scrubs by group, class members, exactness, extraction."""
 
 
 class Recognition(Struct, frozen=True, gc=False):
@@ -48,7 +52,8 @@ class Recognizer:
     def __init__(self, catalogue: Catalogue, redactor: Redactor) -> None:
         self._catalogue = catalogue
         self._redactor = redactor
-        self._bound: dict[Variant[EventEntry], tuple[tuple[Scrub, ...], Member, bool]] = {}
+        self._tag = tag_pattern()
+        self._bound: dict[Variant[EventEntry], _Bound] = {}
 
     def knows(self, text: str, log_format: str) -> bool:
         """Whether a line begins a message of the catalogue."""
@@ -67,6 +72,9 @@ class Recognizer:
             return self._recognize_lines(text, log_format, level)
         found = self._catalogue.find(text, log_format)
         if found is None:
+            if text[:1] == "[" and (tag := self._tag.match(text)):
+                inner = self.recognize(text[tag.end() :], "tagged", level)
+                return msgspec.structs.replace(inner, body=f"{tag.group()}{inner.body}")
             body = self._redactor.scrub(text)
             if level in _FAILED_LEVELS:
                 return Recognition(None, self._classify_message(body), body, exact=True)
@@ -83,28 +91,25 @@ class Recognizer:
         bound = self._bound.get(variant)
         if bound is None:
             bound = self._bind(variant)
-        scrubs, failure, exact = bound
+        scrubs, failure, exact, extract = bound
         groups: tuple[str, ...] = found.groups()
-        text = found.string
         changed: dict[int, str] | None = None
         for index, scrub in scrubs:
             value = groups[index]
             clean = scrub(value)
             if clean is not value:
-                changed = changed or {}
+                if changed is None:
+                    changed = {}
                 changed[index] = clean
-        if changed is not None:
-            pieces: list[str] = []
-            position = 0
-            for index, clean in changed.items():
-                start, end = found.span(index + 1)
-                pieces += (text[position:start], clean)
-                position = end
-            text = "".join((*pieces, text[position:]))
-            groups = tuple(changed.get(index, value) for index, value in enumerate(groups))
-        return variant.entry, variant.extract(groups), text, failure, exact
+        if changed is None:
+            return variant.entry, extract(groups), found.string, failure, exact
+        text = replace_values(
+            found.string, [(*found.span(index + 1), clean) for index, clean in changed.items()]
+        )
+        groups = tuple(changed.get(index, value) for index, value in enumerate(groups))
+        return variant.entry, extract(groups), text, failure, exact
 
-    def _bind(self, variant: Variant[EventEntry]) -> tuple[tuple[Scrub, ...], Member, bool]:
+    def _bind(self, variant: Variant[EventEntry]) -> _Bound:
         private = variant.entry.private
         scrubs = tuple(
             (index, self._redactor.for_hole(hole.type, private.get(hole.name)))
@@ -116,7 +121,7 @@ class Recognizer:
         names.update(target.partition(":")[0] for target in variant.entry.keys.values())
         names.update(variant.entry.constants)
         exact = not any(n in _HEAD_NAMES or n.startswith("vllm.rank.") for n in names)
-        bound = scrubs, class_members(variant.entry), exact
+        bound = scrubs, class_members(variant.entry), exact, variant.extract
         self._bound[variant] = bound
         return bound
 

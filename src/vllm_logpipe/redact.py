@@ -16,6 +16,14 @@ from vllm_logpipe.semconv import OPTIONAL_FIELDS, PRIVATE_FIELDS
 
 PLACEHOLDER = "[redacted]"
 
+_REQUEST_ID = re.compile(
+    r"(?:[0-9]{1,6}_)?(?:chatcmpl|chat|cmpl|resp|embd|pool|score|rerank|classify)[-_]"
+    r"[0-9a-f]{32}(?:[-_][0-9]{1,6})?(?:-[0-9a-f]{8})?"
+)
+"""vLLM's own request ids: they come on every other line and hold no secret."""
+_MAX_ID_LENGTH = 100
+_MAX_PIECES = 4096
+
 
 class Pattern(Struct, frozen=True, forbid_unknown_fields=True):
     """One pattern of `redaction.toml`, with the sample that proves it."""
@@ -62,10 +70,16 @@ class Redactor:
             for pattern in load_patterns()
             if (pattern.field in self.also if pattern.optional else pattern.field not in self.keep)
         ]
-        self._triggers = tuple(dict.fromkeys(t for rule in self._rules for t in rule[0]))
+        triggers = {trigger for rule in self._rules for trigger in rule[0]}
+        self._triggers = tuple(
+            t for t in sorted(triggers) if not any(o in t for o in triggers if o != t)
+        )
+        self._pieces: dict[str, bool] = {}
 
     def scrub(self, text: str) -> str:
         """The text with every secret replaced; the same object when there is none."""
+        if len(text) < _MAX_ID_LENGTH and _REQUEST_ID.fullmatch(text):
+            return text
         lowered = text.lower()
         for trigger in self._triggers:
             if trigger in lowered:
@@ -78,11 +92,26 @@ class Redactor:
             return hide
         if kind == "sampling_params":
             return self._scrub_sampling
+        if kind == "fields":
+            return self._scrub_pieces
         return self.scrub
 
     def _scrub_sampling(self, text: str) -> str:
         redacted = redact_sampling(text, self.keep, hide)
-        return redacted if redacted is text and "'" not in text else self.scrub(redacted)
+        return redacted if "'" not in redacted and '"' not in redacted else self.scrub(redacted)
+
+    def _scrub_pieces(self, text: str) -> str:
+        """A list of pieces that repeat from line to line: each is looked at once."""
+        known = self._pieces
+        for piece in text.split(", "):
+            if piece not in known:
+                if self.scrub(piece) is not piece:
+                    return self.scrub(text)
+                if len(known) >= _MAX_PIECES:
+                    known.clear()
+                if len(piece) < _MAX_ID_LENGTH:
+                    known[piece] = True
+        return text
 
     def _scrub_all(self, text: str, lowered: str) -> str:
         before = text

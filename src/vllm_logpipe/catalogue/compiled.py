@@ -41,6 +41,7 @@ class Variant(Generic[E]):
         "entry",
         "lead",
         "match",
+        "probe",
         "rank",
         "template",
     )
@@ -52,6 +53,7 @@ class Variant(Generic[E]):
         self.template = template
         self.lead = template.lead
         self.anchor = template.anchor
+        self.probe = template.probe
         self.constants = constants
         limited = isinstance(entry, EventEntry) and bool(entry.formats)
         self.rank = (
@@ -107,7 +109,8 @@ class PieceReader:
         while index < len(pieces):
             width = 1
             for width in range(1, _REJOINED + 1):
-                found = self._read(", ".join(pieces[index : index + width]))
+                piece = pieces[index] if width == 1 else ", ".join(pieces[index : index + width])
+                found = self._read(piece)
                 if found is not None:
                     # A key that stands twice counts once: JSON has no second member of a name.
                     if found[0] not in seen:
@@ -126,7 +129,7 @@ class PieceReader:
         except KeyError:
             pass
         read: tuple[str, Member] | None = None
-        for variant in (*self._dispatcher.leading(piece), *self._dispatcher.inner(piece)):
+        for variant in self._dispatcher.candidates(piece):
             if found := variant.match(piece):
                 names = [hole.name for hole in attribute_holes(variant.template)]
                 read = (names[0] if names else piece, variant.extract(found.groups()))

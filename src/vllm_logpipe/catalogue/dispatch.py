@@ -6,7 +6,7 @@ order is fixed when the dispatcher is built; nobody sets priorities.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Generic, Protocol, TypeVar
 
 
@@ -66,9 +66,16 @@ class Dispatcher(Generic[C]):
             node = node.table.get(text[node.start : node.end], node.default)
         return node  # type: ignore[return-value]
 
-    def inner(self, text: str) -> list[C]:
+    def inner(self, text: str) -> Iterator[C]:
         """The candidates that begin with a hole and whose longest literal is in the text."""
-        return [candidate for anchor, candidate in self._inner if anchor in text]
+        for anchor, candidate in self._inner:
+            if anchor in text:
+                yield candidate
+
+    def candidates(self, text: str) -> Iterator[C]:
+        """All that may match a text: those that lead first."""
+        yield from self.leading(text)
+        yield from self.inner(text)
 
     def _insert(self, candidate: C, text: str) -> None:
         parent: _Node[C] | None = None

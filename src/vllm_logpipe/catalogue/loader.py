@@ -57,7 +57,7 @@ class Catalogue:
     def find(self, text: str, log_format: str) -> tuple[Variant[EventEntry], re.Match[str]] | None:
         """The most specific event whose template is the whole text, and the text of its holes."""
         for variant in self._events.leading(text):
-            if found := variant.match(text):
+            if variant.probe in text and (found := variant.match(text)):
                 formats = variant.entry.formats
                 if not formats or log_format in formats:
                     if variant.lead:
@@ -77,7 +77,7 @@ class Catalogue:
 
     def near(self, text: str) -> list[Variant[EventEntry]]:
         """The events that were looked at for a text, most specific first."""
-        return [*self._events.leading(text), *self._events.inner(text)]
+        return list(self._events.candidates(text))
 
     def find_line(
         self, entry: EventEntry, line: str
@@ -88,7 +88,7 @@ class Catalogue:
         if entry.name not in self._lines:
             self._lines[entry.name] = Dispatcher(line_variants(entry, self.types))
         dispatcher = self._lines[entry.name]
-        for variant in (*dispatcher.leading(line), *dispatcher.inner(line)):
+        for variant in dispatcher.candidates(line):
             if found := variant.match(line):
                 return variant, found
         return None
@@ -107,7 +107,7 @@ class Catalogue:
         names = {exception_type, exception_type.rpartition(".")[2]}
         for line in lines:
             text = line.strip()
-            for variant in (*self._errors.leading(text), *self._errors.inner(text)):
+            for variant in self._errors.candidates(text):
                 entry = variant.entry
                 if entry.types and not names.intersection(entry.types):
                     continue

@@ -8,14 +8,14 @@ from vllm_logpipe.catalogue.nested import key_spans, replace_values
 from vllm_logpipe.catalogue.values import Member, float_json, int_json, member
 
 _READ: tuple[tuple[str, str, Callable[[str], str | None]], ...] = (
-    ("n", member("gen_ai.request.choice.count"), int_json),
-    ("temperature", member("gen_ai.request.temperature"), float_json),
-    ("top_p", member("gen_ai.request.top_p"), float_json),
-    ("top_k", member("gen_ai.request.top_k"), float_json),
-    ("seed", member("gen_ai.request.seed"), int_json),
-    ("max_tokens", member("gen_ai.request.max_tokens"), int_json),
+    ("n=", member("gen_ai.request.choice.count"), int_json),
+    ("temperature=", member("gen_ai.request.temperature"), float_json),
+    ("top_p=", member("gen_ai.request.top_p"), float_json),
+    ("top_k=", member("gen_ai.request.top_k"), float_json),
+    ("seed=", member("gen_ai.request.seed"), int_json),
+    ("max_tokens=", member("gen_ai.request.max_tokens"), int_json),
 )
-_BY_KEY = {key: (name, convert) for key, name, convert in _READ}
+_BY_KEY = {key[:-1]: (name, convert) for key, name, convert in _READ}
 _PRIVATE = {
     "stop": "stop",
     "bad_words": "stop",
@@ -34,7 +34,8 @@ _EMPTY = frozenset({"None", "[]", "{}", "()", "set()", ""})
 
 def sampling_members(text: str) -> Member:
     """The GenAI request attributes as JSON members."""
-    if _is_plain(text):
+    if "'" not in text and '"' not in text and "{" not in text and text.count("(") == 1:
+        # No string and nothing nested: a key found anywhere is a key.
         return _plain_members(text)
     members = ""
     for key, start, end in key_spans(text):
@@ -46,8 +47,9 @@ def sampling_members(text: str) -> Member:
 
 def redact_sampling(text: str, keep: frozenset[str], placeholder: Callable[[str], str]) -> str:
     """The text with the values a client wrote (stop strings, schemas, token ids) replaced."""
-    if _is_plain(text):
-        return text
+    if "'" not in text and '"' not in text and "{" not in text:
+        if text.count("[") == text.count("[]") and text.count("(") == 1:
+            return text
     spans = [
         (start, end, placeholder(text[start:end]))
         for key, start, end in key_spans(text)
@@ -56,38 +58,27 @@ def redact_sampling(text: str, keep: frozenset[str], placeholder: Callable[[str]
     return replace_values(text, spans) if spans else text
 
 
-def _is_plain(text: str) -> bool:
-    """Whether the text holds numbers only: no string, dict or filled list anywhere."""
-    return (
-        "'" not in text
-        and '"' not in text
-        and "{" not in text
-        and text.count("[") == text.count("[]")
-        and text.count("(") == 1
-    )
-
-
 def _plain_members(text: str) -> Member:
     members = ""
-    position = text.find("(")
+    begin = text.find("(")
     for key, name, convert in _READ:
-        found = text.find(f"{key}=", position)
-        # A key of which this one is the end (min_p, max_tokens' n) does not count.
+        found = text.find(key, begin)
+        # A key of which this one is the end (min_p=, max_tokens= for n=) does not count.
         while found > 0 and text[found - 1] not in "( ":
-            found = text.find(f"{key}=", found + 1)
+            found = text.find(key, found + 1)
         if found < 0:
             continue
-        start = found + len(key) + 1
+        start = found + len(key)
         end = text.find(",", start)
         if end < 0:
             end = text.find(")", start)
-        members += _member(name, convert, text[start : end if end >= 0 else None])
+        value = text[start:end] if end >= 0 else text[start:]
+        if value != "None":
+            members += _member(name, convert, value)
     return members
 
 
 def _member(name: str, convert: Callable[[str], str | None], text: str) -> Member:
-    if text == "None":
-        return ""
     try:
         value = convert(text)
     except ValueError:

@@ -113,6 +113,11 @@ class Template(Struct, frozen=True):
         return max((part for part in self.parts if isinstance(part, str)), key=len, default="")
 
     @property
+    def probe(self) -> str:
+        """The longest literal after the first hole: tells templates of one lead apart."""
+        return max((part for part in self.parts[1:] if isinstance(part, str)), key=len, default="")
+
+    @property
     def literal_length(self) -> int:
         """Characters of fixed text: what makes one template more specific than another."""
         return sum(len(part) for part in self.parts if isinstance(part, str))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from vllm_logpipe.catalogue.values import Member, member, quote
 
 _REQUEST = re.compile(
-    r'"(?P<method>[A-Z]{1,20}) (?P<path>[^"?]*+)(?:\?(?P<query>.*))?'
+    r'"(?P<method>[A-Z]{1,20}) (?P<path>[^"?]*?)(?:\?(?P<query>.*))?'
     r' HTTP/(?P<version>[0-9.]{1,4})" (?P<status>[0-9]{3})(?: [^"]{0,64})?',
     re.DOTALL,
 )

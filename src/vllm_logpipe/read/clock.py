@@ -50,25 +50,28 @@ class Clock:
         self.reference = reference
         self._zone = zone
         self._years = YearFinder(first_year, warn)
-        self._offsets: dict[str, int] = {}
-        self._latest: dict[str, int] = {}
-        self._cached: dict[str, int] = {}
+        self._offsets: dict[object, int] = {}
+        self._latest: dict[object, int] = {}
+        self.known: dict[str, int] = {}
+        """Seconds by printed month-and-day times that mean the same for every process."""
         self._used: dict[int, int] = {}
         self._repeated_hour = False
 
-    def resolve(self, stamp: str, kind: str, lane: str) -> tuple[int, int] | None:
-        """Seconds since 1970 and ns of a printed time of a lane; None for no valid time."""
+    def resolve(self, stamp: str, kind: str, lane: object) -> tuple[int, int] | None:
+        """Seconds since 1970 and ns of a printed time of a lane; None for no valid time.
+
+        A lane is anything hashable that stands for the process.
+        """
         if kind == "month_day":
-            key = stamp if self._zone is None and not self._offsets else stamp + lane
-            second = self._cached.get(key)
+            second = self.known.get(stamp)
             if second is None:
                 second = self._month_day(stamp, lane)
                 if second is None:
                     return None
-                if len(self._cached) >= _MAX_SECONDS:
-                    self._cached.clear()
-                if not self._repeated_hour:
-                    self._cached[key] = second
+                if not self._offsets and not self._repeated_hour:
+                    if len(self.known) >= _MAX_SECONDS:
+                        self.known.clear()
+                    self.known[stamp] = second
             return second, 0
         if kind == "glog":
             return self._glog(stamp, lane)
@@ -76,7 +79,7 @@ class Clock:
             return self._dated(stamp, lane)
         return None
 
-    def enveloped(self, envelope_ns: int, second: int, lane: str) -> int | None:
+    def enveloped(self, envelope_ns: int, second: int, lane: object) -> int | None:
         """The envelope's time for a printed one: it gives the fraction and tells the zone.
 
         None where the two differ by more than two seconds modulo whole quarter-hours.
@@ -89,7 +92,7 @@ class Clock:
             if len(self._offsets) >= _MAX_PROCESSES:
                 self._offsets.clear()
             self._offsets[lane] = self._offsets.get(lane, 0) + quarters * _QUARTER_HOUR
-            self._cached.clear()
+            self.known.clear()
         return envelope_ns
 
     def unique(self, second: int, fraction: int) -> int:
@@ -106,7 +109,7 @@ class Clock:
         self._used[key] = used + 1
         return base + used + 1
 
-    def _month_day(self, stamp: str, lane: str) -> int | None:
+    def _month_day(self, stamp: str, lane: object) -> int | None:
         found = _MONTH_DAY.fullmatch(stamp)
         if found is None:
             return None
@@ -117,7 +120,7 @@ class Clock:
         year = self._years.find(date, self.reference)
         return None if year is None else self._to_utc(year, date, lane)
 
-    def _to_utc(self, year: int, rest: tuple[int, int, int, int, int], lane: str) -> int | None:
+    def _to_utc(self, year: int, rest: tuple[int, int, int, int, int], lane: object) -> int | None:
         month, day, hour, minute, second = rest
         try:
             naive = datetime(year, month, day, hour, minute, tzinfo=None)  # noqa: DTZ001
@@ -139,7 +142,7 @@ class Clock:
         self._latest[lane] = max(chosen, latest) if latest is not None else chosen
         return chosen
 
-    def _glog(self, stamp: str, lane: str) -> tuple[int, int] | None:
+    def _glog(self, stamp: str, lane: object) -> tuple[int, int] | None:
         found = _GLOG.fullmatch(stamp)
         if found is None:
             return None
@@ -147,7 +150,7 @@ class Clock:
         seconds = self._month_day(f"{month}-{day} {hour}:{minute}:{second}", lane)
         return None if seconds is None else (seconds, int(fraction.ljust(9, "0")))
 
-    def _dated(self, stamp: str, lane: str) -> tuple[int, int] | None:
+    def _dated(self, stamp: str, lane: object) -> tuple[int, int] | None:
         found = _DATE.fullmatch(stamp)
         if found is None:
             return None

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
-from vllm_logpipe.read.header import Head
-from vllm_logpipe.read.process import Process
-from vllm_logpipe.read.progress import Bar
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from vllm_logpipe.read.header import Head
+    from vllm_logpipe.read.process import Process
+    from vllm_logpipe.read.progress import Bar
 
 
 class Traceback(IntEnum):
@@ -30,49 +34,38 @@ class TimeSource(IntEnum):
     ENVELOPE = 4
 
 
-class Draft:
+class Draft(Struct, eq=False):
     """The lines of one record so far; what is missing is a line or a gap that ends it."""
 
-    __slots__ = (
-        "bar",
-        "blanks",
-        "closed",
-        "cr",
-        "gap",
-        "head",
-        "ids",
-        "last_line",
-        "more",
-        "offset",
-        "prefix",
-        "process",
-        "size",
-        "state",
-        "text",
-        "time",
-        "time_source",
-        "truncated",
-    )
-
-    def __init__(self, head: Head | None, text: str, offset: int, line: int, gap: int) -> None:
-        self.head = head
-        self.text = text
-        self.offset = offset
-        self.last_line = line
-        self.gap = gap
-        self.more: list[str] | None = None
-        self.closed = False
-        self.cr = 0
-        self.time = -1
-        self.time_source = TimeSource.PRINTED
-        self.state = Traceback.NONE
-        self.truncated = False
-        self.bar: Bar | None = None
-        self.ids: dict[str, str] | None = None
-        self.process: Process | None = None
-        self.prefix = ""
-        self.blanks = 0
-        self.size = 0
+    head: Head | None
+    header: str
+    """The header as printed; the process prefix alone where there is none."""
+    text: str
+    """The first line, less its header."""
+    offset: int
+    """Where it begins in the stream, in bytes."""
+    last_line: int
+    """Number of the last line taken."""
+    gap: int
+    """Lines of others that may stand before its next line."""
+    time: int = -1
+    """ns since 1970 UTC; -1 while unknown."""
+    more: list[str] | None = None
+    """Further lines."""
+    closed: bool = False
+    cr: int = 0
+    """CRs at the end of the last line."""
+    time_source: TimeSource = TimeSource.PRINTED
+    state: Traceback = Traceback.NONE
+    truncated: bool = False
+    bar: Bar | None = None
+    ids: dict[str, str] | None = None
+    process: Process | None = None
+    """The process of a record without header."""
+    blanks: int = 0
+    """Blank lines seen last, which count only if the record goes on."""
+    size: int = 0
+    """Characters of the further lines."""
 
     def append(self, text: str, line: int) -> None:
         """Add a line, with the blank ones that stood before it."""

@@ -12,40 +12,53 @@ from msgspec import Struct
 
 from vllm_logpipe.catalogue.values import member, quote
 from vllm_logpipe.model import SEVERITY_NUMBERS
+from vllm_logpipe.read.draft import Draft
 from vllm_logpipe.read.process import Process, describe_process
 
 _MAX_CACHED = 8192
 
 
-class Head(Struct, frozen=True, gc=False, eq=False):
-    """What stands before the message, and what it says. Two equal texts give the same object."""
+class Lane(Struct, eq=False):
+    """What the lines of one process share, or of one call site where no process is printed.
 
-    text: str
-    """The header as printed, process prefix included."""
+    Within a lane a new header ends the record before.
+    """
+
+    draft: Draft | None = None
+    """The record that is open."""
+    second: int = -1
+    """The last printed time, s since 1970 UTC; -1 for none yet."""
+    fraction: int = 0
+    """Its ns."""
+
+
+class Head(Struct, frozen=True, eq=False):
+    """What stands before the message, less the time, and what it says."""
+
     format: str
     """`vllm.log.format`."""
     level: str | None
     number: int | None
     """Severity number; None with no level."""
     process: Process | None
-    lane: str
-    """What the header shares with the other lines of its process, or of its call site where no
-    process is printed: within a lane a new header ends the record before."""
-    stamp: str
-    """The time as printed, in the notation that `stamp_kind` names; empty for none."""
+    lane: Lane
     stamp_kind: str
-    """`month_day`, `glog`, `date` or empty."""
+    """The notation of the time: `month_day`, `glog`, `date`, or empty for none."""
     members: str
     """Attributes of the header as JSON members."""
 
 
-class Beginning(Struct, frozen=True, gc=False):
+class Beginning(Struct, frozen=True):
     """How a line begins: its header, if it has one, and where the rest starts."""
 
     head: Head | None
     process: Process | None
     prefix: str
     start: int
+    text: str = ""
+    """The header as printed, process prefix included: the lines of one record repeat it."""
+    stamp: str = ""
+    """The time as printed."""
 
 
 class Grammar(Struct, frozen=True, forbid_unknown_fields=True):
@@ -95,6 +108,13 @@ def load_settings() -> Settings:
     )
 
 
+def tag_pattern() -> re.Pattern[str]:
+    """The `[TAG] ` that some print before a message, under a header or without one."""
+    return next(
+        pattern for grammar, pattern in load_settings().grammars if grammar.format == "tagged"
+    )
+
+
 class HeaderReader:
     """Reads the beginnings of the lines of one stream; learns its VLLM_LOGGING_PREFIX."""
 
@@ -102,7 +122,8 @@ class HeaderReader:
         self._settings = load_settings()
         self._vllm = next(p for g, p in self._settings.grammars if g.format == "v1")
         self._others = [(g, p) for g, p in self._settings.grammars if g.format != "v1"]
-        self._static: dict[tuple[str, ...], tuple[str, str, str, Process | None]] = {}
+        self._heads: dict[tuple[str, ...], Head] = {}
+        self._lanes: dict[str, Lane] = {}
         self._processes: dict[tuple[str, str | None, str | None], Process] = {}
         self._custom: str | None = None
 
@@ -118,7 +139,7 @@ class HeaderReader:
                 return self._begin(found, prefix, process)
             level = self._settings.uvicorn.get(line[start : start + self._settings.uvicorn_width])
             if level is not None:
-                return self._uvicorn(line, level, prefix, process, start)
+                return self._uvicorn(line, level, prefix, process)
         for grammar, pattern in self._others:
             if grammar.first and rest not in grammar.first:
                 continue
@@ -187,10 +208,8 @@ class HeaderReader:
             "level", "stamp", "bracket", "file", "line"
         )
         key = (prefix, level, bracket, file, number)
-        static = self._static.get(key)
-        if static is None:
-            if len(self._static) >= _MAX_CACHED:
-                self._static.clear()
+        head = self._heads.get(key)
+        if head is None:
             log_format = "v0" if not bracket else "v1_prefixed" if process else "v1"
             members = (
                 f"{member('vllm.log.format')}{quote(log_format)}"
@@ -198,44 +217,30 @@ class HeaderReader:
                 f"{member('code.file.path')}{quote(file)}"
                 f"{member('code.line.number')}{int(number)}"
             )
-            lane = prefix if process is not None else f"{prefix}{file}:{number}"
-            static = self._static[key] = (members, lane, log_format, process)
-        members, lane, log_format, process = static
-        end = found.end()
-        head = Head(
-            text=found.string[: found.end("line") + 1],
-            format=log_format,
-            level=level,
-            number=SEVERITY_NUMBERS[level],
-            process=process,
-            lane=lane,
-            stamp=stamp,
-            stamp_kind="month_day",
-            members=members,
-        )
-        return Beginning(head, process, prefix, end)
+            lane = self.lane(prefix if process is not None else f"{prefix}{file}:{number}")
+            head = self._keep(
+                key,
+                Head(
+                    log_format, level, SEVERITY_NUMBERS[level], process, lane, "month_day", members
+                ),
+            )
+        text = found.string[: found.end("line") + 1]
+        return Beginning(head, process, prefix, found.end(), text, stamp)
 
-    def _uvicorn(
-        self, line: str, level: str, prefix: str, process: Process | None, start: int
-    ) -> Beginning:
-        end = start + self._settings.uvicorn_width
-        members = f'{member("vllm.log.format")}"uvicorn"'
-        if process is None:
-            members += f'{member("vllm.process.kind")}"api_server"'
-        else:
-            members += process.members
-        head = Head(
-            text=line[:end],
-            format="uvicorn",
-            level=level,
-            number=SEVERITY_NUMBERS[level],
-            process=process,
-            lane=prefix,
-            stamp="",
-            stamp_kind="",
-            members=members,
-        )
-        return Beginning(head, process, prefix, end)
+    def _uvicorn(self, line: str, level: str, prefix: str, process: Process | None) -> Beginning:
+        end = len(prefix) + self._settings.uvicorn_width
+        key = (prefix, level)
+        head = self._heads.get(key)
+        if head is None:
+            members = f'{member("vllm.log.format")}"uvicorn"'
+            if process is None:
+                members += f'{member("vllm.process.kind")}"api_server"'
+            else:
+                members += process.members
+            lane = self.lane(prefix)
+            number = SEVERITY_NUMBERS[level]
+            head = self._keep(key, Head("uvicorn", level, number, process, lane, "", members))
+        return Beginning(head, process, prefix, end, line[:end])
 
     def _foreign(
         self, found: re.Match[str], log_format: str, prefix: str, process: Process | None
@@ -262,15 +267,23 @@ class HeaderReader:
         if "file" in groups:
             members += f"{member('code.file.path')}{quote(groups['file'])}"
             members += f"{member('code.line.number')}{int(groups['line'])}"
-        head = Head(
-            text=found.string[: found.end()],
-            format=log_format,
-            level=None if number is None else (word if log_format == "tagged" else level),
-            number=number,
-            process=process,
-            lane=f"{prefix}{log_format}",
-            stamp=stamp,
-            stamp_kind=kind,
-            members=members,
-        )
-        return Beginning(head, process, prefix, found.end())
+        printed = None if number is None else (word if log_format == "tagged" else level)
+        lane = self.lane(f"{prefix}{log_format}")
+        head = Head(log_format, printed, number, process, lane, kind, members)
+        text = found.string[: found.end()]
+        return Beginning(head, process, prefix, found.end(), text, stamp)
+
+    def lane(self, key: str) -> Lane:
+        """The lane of a key, made when first asked for."""
+        lane = self._lanes.get(key)
+        if lane is None:
+            if len(self._lanes) >= _MAX_CACHED:
+                self._lanes.clear()
+            lane = self._lanes[key] = Lane()
+        return lane
+
+    def _keep(self, key: tuple[str, ...], head: Head) -> Head:
+        if len(self._heads) >= _MAX_CACHED:
+            self._heads.clear()
+        self._heads[key] = head
+        return head

@@ -10,10 +10,10 @@ import re
 from collections import deque
 from collections.abc import Callable
 
-from vllm_logpipe.read.clock import Clock
+from vllm_logpipe.read.clock import NS, Clock
 from vllm_logpipe.read.draft import Draft, TimeSource, Traceback
 from vllm_logpipe.read.exceptions import starts_traceback
-from vllm_logpipe.read.header import Beginning, Head, HeaderReader, load_settings
+from vllm_logpipe.read.header import Beginning, Head, HeaderReader, Lane, load_settings
 from vllm_logpipe.read.jsonline import read_json
 from vllm_logpipe.read.lines import Block
 from vllm_logpipe.read.process import Process, describe_process
@@ -30,6 +30,7 @@ _MAX_CACHED = 8192
 _MAX_LANES = 1024
 _MAX_BARS = 64
 _BAR_GAP = 4
+_STAMP = len("11-30 12:00:01")
 _ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
 
 
@@ -55,14 +56,14 @@ class Joiner:
         self._live = live
         self._settings = load_settings()
         self._reader = HeaderReader()
+        self._width = self._settings.uvicorn_width
         self._heads: dict[str, Head] = {}
         self._line = 0
-        self._open: dict[str, Draft] = {}
         self._raw: dict[str, Draft] = {}
         self._pending: deque[Draft] = deque()
         self._undated: list[Draft] | None = []
-        self._last: tuple[int, int] | None = None
-        self._last_by_lane: dict[str, tuple[int, int]] = {}
+        self._undated_since = 0
+        self._stream = Lane()
         self._bars: dict[str, tuple[Bar, Draft | None]] = {}
         self._cr_continues = False
         self._cr_absent = False
@@ -74,27 +75,39 @@ class Joiner:
             self._line += 1
             self._start_raw("", None, block.lines[0], block.offsets[0], truncated=True)
             return self._take()
+        if block.has_cr or block.has_escape:
+            for line, offset in zip(block.lines, block.offsets, strict=True):
+                self._line += 1
+                self._decorated(line, offset)
+            return self._take()
         heads = self._heads
-        plain = not (block.has_cr or block.has_escape)
+        seconds = self.clock.known
+        width = self._width
         for line, offset in zip(block.lines, block.offsets, strict=True):
             self._line += 1
-            if plain:
-                cut = line.find("] ")
-                if cut > 0:
-                    head = heads.get(line[: cut + 1])
-                    if head is not None:
-                        self._headed(head, line[cut + 2 :], offset, 0)
+            cut = line.find("] ")
+            if cut > _STAMP:
+                header = line[: cut + 1]
+                at = header.rfind(" ")
+                head = heads.get(header[: at - _STAMP] + header[at:])
+                if head is not None:
+                    second = seconds.get(header[at - _STAMP : at])
+                    if second is not None:
+                        self._headed(head, header, line[cut + 2 :], offset, second, 0)
                         continue
-                self._physical(line, offset, 0)
-            else:
-                self._decorated(line, offset)
+            elif cut < 0:
+                start = width if line[:1] != "(" else line.find(") ") + 2 + width
+                head = heads.get(line[:start])
+                if head is not None:
+                    self._uvicorn(head, line[:start], line[start:], offset)
+                    continue
+            self._physical(line, offset, 0)
         return self._take()
 
-    def expire(self, idle_lines: int = 0) -> list[Draft]:
-        """Close what has been idle: the caller says when no more lines are to be expected."""
+    def expire(self) -> list[Draft]:
+        """Close what is open: the caller knows that no more lines of it are to be expected."""
         for draft in self._pending:
-            if self._line - draft.last_line >= idle_lines:
-                draft.closed = True
+            draft.closed = True
         return self._take()
 
     def flush(self) -> list[Draft]:
@@ -105,7 +118,6 @@ class Joiner:
             self._date_undated(None)
         for draft in self._pending:
             draft.closed = True
-        self._open.clear()
         self._raw.clear()
         return self._take()
 
@@ -139,7 +151,7 @@ class Joiner:
     def _refreshed(self, line: str, offset: int) -> None:
         """A line of several states, parted by CRs: bars, or text that overwrote them."""
         beginning = self._reader.read(line)
-        if beginning.head is not None and "%|" not in line and "% Completed" not in line:
+        if beginning.head is not None and match_bar(line[beginning.start :]) is None:
             self._physical(line.replace("\r", "\n"), offset, 0)
             return
         prefix = beginning.prefix if beginning.head is None else ""
@@ -150,78 +162,87 @@ class Joiner:
             at += len(part.encode()) + 1
 
     def _physical(self, line: str, offset: int, cr: int) -> None:
+        """Any line, without ANSI codes and trailing CRs."""
         beginning = self._reader.read(line)
         head = beginning.head
         if head is None:
             self._headless(beginning, line, offset, cr)
             return
         text = line[beginning.start :]
+        header = beginning.text
         if head.stamp_kind == "month_day":
-            known = self._heads.get(head.text)
-            if known is None:
-                if len(self._heads) >= _MAX_CACHED:
-                    self._heads.clear()
-                # Only a header that ends at the first `] ` is found again by that cut.
-                if line.find("] ") == len(head.text) - 1:
-                    self._heads[head.text] = head
-                known = head
-            self._headed(known, text, offset, cr)
+            resolved = self.clock.resolve(beginning.stamp, "month_day", id(head.lane))
+            second = -1 if resolved is None else resolved[0]
+            self._headed(head, header, text, offset, second, cr)
+            # Only a header that ends at the first `] ` is found again by that cut.
+            if resolved is not None and line.find("] ") == len(header) - 1:
+                at = header.rfind(" ")
+                self._remember(header[: at - _STAMP] + header[at:], head)
         elif head.format == "uvicorn":
-            self._uvicorn(head, text, offset, beginning.prefix)
+            self._remember(header, head)
+            self._uvicorn(head, header, text, offset)
         else:
-            self._foreign(head, text, offset, beginning.prefix)
+            self._foreign(beginning, head, text, offset)
 
-    def _headed(self, head: Head, text: str, offset: int, cr: int) -> None:
+    def _remember(self, key: str, head: Head) -> None:
+        if len(self._heads) >= _MAX_CACHED:
+            self._heads.clear()
+        self._heads[key] = head
+
+    def _headed(
+        self, head: Head, header: str, text: str, offset: int, second: int, cr: int
+    ) -> None:
         line = self._line
-        draft = self._open.get(head.lane)
+        lane = head.lane
+        draft = lane.draft
         if draft is not None and not draft.closed:
-            same = draft.head is head or draft.head.text == head.text  # type: ignore[union-attr]
-            if draft.cr and not same:
+            if draft.header == header:
+                if line - draft.last_line <= MAX_GAP and self._take_up(draft, text, cr):
+                    return
+            elif draft.cr:
                 self._crlf = True
-            if same and line - draft.last_line <= MAX_GAP:
-                if draft.cr:
-                    self._cr_continues = True
-                if self._continues(draft, text):
-                    if draft.size < MAX_RECORD_LENGTH:
-                        draft.append(text, line)
-                        draft.cr = cr
-                        return
-                    draft.truncated = True
             draft.closed = True
         if not cr:
             self._cr_absent = True
-        draft = Draft(head, text, offset, line, MAX_GAP)
+        draft = Draft(head, header, text, offset, line, MAX_GAP)
         draft.cr = cr
-        self._date(draft, head)
-        if len(self._open) >= _MAX_LANES:
-            self._open = {k: d for k, d in self._open.items() if not d.closed}
-            if len(self._open) >= _MAX_LANES:
-                self._open.clear()
-        self._open[head.lane] = draft
+        lane.draft = draft
         self._pending.append(draft)
+        if second < 0:
+            self._inherit(draft, lane)
+        else:
+            self._date(draft, lane, second, 0)
         if not text:
             draft.state = Traceback.EXPECTED
             self._raw[""] = draft
 
+    def _take_up(self, draft: Draft, text: str, cr: int) -> bool:
+        """Add a line with the header of an open record to it, if it belongs there."""
+        if draft.cr:
+            self._cr_continues = True
+        if not self._continues(draft, text):
+            return False
+        if draft.size >= MAX_RECORD_LENGTH:
+            draft.truncated = True
+            return False
+        draft.append(text, self._line)
+        draft.cr = cr
+        return True
+
     def _continues(self, draft: Draft, text: str) -> bool:
         """Whether a line with the header of an open record belongs to it."""
+        proved = False
         if self._crlf:
             proved = draft.cr > 1
         elif self._cr_continues and self._cr_absent:
             if not draft.cr:
                 return False
             proved = True
-        else:
-            proved = False
-        if self._advance(draft, text) or proved:
-            return True
-        if not text or text[0] in " \t":
+        if self._advance(draft, text) or proved or not text or text[0] in " \t":
             return True
         if draft.more is None:
-            if not draft.text:
-                return True
-            return self._declares(draft.text, text, _format(draft))
-        if not any(draft.more) and not draft.text:
+            return not draft.text or self._declares(draft.text, text, _format(draft))
+        if not draft.text and not any(draft.more):
             return True
         return not self._knows(text, _format(draft))
 
@@ -238,38 +259,45 @@ class Joiner:
             return True
         return False
 
-    def _uvicorn(self, head: Head, text: str, offset: int, prefix: str) -> None:
-        draft = Draft(head, text, offset, self._line, 0)
-        draft.prefix = prefix
-        self._inherit(draft, prefix)
+    def _uvicorn(self, head: Head, header: str, text: str, offset: int) -> None:
+        draft = Draft(head, header, text, offset, self._line, 0)
+        self._inherit(draft, head.lane)
         self._pending.append(draft)
         if head.level in ("ERROR", "CRITICAL"):
             draft.gap = MAX_GAP
             draft.state = Traceback.EXPECTED
-            self._raw[prefix] = draft
+            self._raw[header[: -self._width]] = draft
         else:
             draft.closed = True
 
-    def _foreign(self, head: Head, text: str, offset: int, prefix: str) -> None:
-        draft = Draft(head, text, offset, self._line, 1)
-        draft.prefix = prefix
-        if head.stamp:
-            self._date(draft, head)
+    def _foreign(self, beginning: Beginning, head: Head, text: str, offset: int) -> None:
+        """A line with the header of a neighbour: c10d, NCCL, a tag, a Python warning."""
+        prefix = beginning.prefix
+        draft = Draft(head, beginning.text, text, offset, self._line, 1)
+        resolved = self.clock.resolve(beginning.stamp, head.stamp_kind, id(head.lane))
+        if resolved is None:
+            self._inherit(draft, self._lane_of(prefix))
         else:
-            self._inherit(draft, prefix)
+            self._date(draft, head.lane, *resolved)
         self._pending.append(draft)
-        self._close_raw(prefix)
+        before = self._raw.get(prefix)
+        if before is not None and before.state < Traceback.FRAMES:
+            before.closed = True
         self._raw[prefix] = draft
 
     def _headless(self, beginning: Beginning, line: str, offset: int, cr: int) -> None:
         prefix = beginning.prefix
         text = line[len(prefix) :] if prefix else line
-        if text.startswith("{") and (found := read_json(text, prefix)):
-            head, message, ids = found
-            draft = Draft(head, message, offset, self._line, 0)
+        if text.startswith("{") and (found := read_json(text, self._reader.lane(prefix))):
+            head, stamp, message, ids = found
+            draft = Draft(head, prefix, message, offset, self._line, 0)
             draft.closed = True
             draft.ids = ids
-            self._date(draft, head)
+            resolved = self.clock.resolve(stamp, head.stamp_kind, id(head.lane))
+            if resolved is None:
+                self._inherit(draft, head.lane)
+            else:
+                self._date(draft, head.lane, *resolved)
             self._pending.append(draft)
             return
         if bar := match_bar(text):
@@ -313,8 +341,7 @@ class Joiner:
         *,
         truncated: bool = False,
     ) -> None:
-        draft = Draft(None, text, offset, self._line, 1)
-        draft.prefix = prefix
+        draft = Draft(None, prefix, text, offset, self._line, 1)
         draft.process = process
         draft.truncated = truncated
         if starts_traceback(text):
@@ -324,7 +351,7 @@ class Joiner:
             draft.state = Traceback.EXPECTED
             draft.gap = MAX_GAP
             draft.process = process or describe_process(found["name"], None)
-        self._inherit(draft, prefix)
+        self._inherit(draft, self._lane_of(prefix))
         self._pending.append(draft)
         if not truncated:
             if len(self._raw) >= _MAX_LANES:
@@ -339,8 +366,8 @@ class Joiner:
                 draft.gap = MAX_GAP
                 return True
             return False
-        if self._advance(draft, text):
-            return draft.state != Traceback.CHAIN or draft.more is not None
+        if draft.state >= Traceback.FRAMES and self._advance(draft, text):
+            return True
         indented = text[0] in " \t"
         if draft.state in (Traceback.FRAMES, Traceback.CHAIN):
             return indented
@@ -351,11 +378,6 @@ class Joiner:
         if self._declares(draft.text, text, _format(draft)):
             return True
         return indented and not self._knows(text, "raw")
-
-    def _close_raw(self, prefix: str) -> None:
-        draft = self._raw.get(prefix)
-        if draft is not None and draft.state < Traceback.FRAMES:
-            draft.closed = True
 
     def _progress(
         self, found: re.Match[str], prefix: str, process: Process | None, offset: int
@@ -370,7 +392,6 @@ class Joiner:
             bar = Bar(prefix, offset, process.members if process else "")
             draft = None
         bar.update(found, self._line)
-        bar.time = self._last_of(prefix)
         if bar.finished and draft is None:
             draft = self._bar_draft(bar)
         elif draft is not None:
@@ -379,10 +400,9 @@ class Joiner:
         self._bars[key] = (bar, draft)
 
     def _bar_draft(self, bar: Bar) -> Draft:
-        draft = Draft(None, "", bar.offset, self._line, _BAR_GAP)
+        draft = Draft(None, bar.prefix, "", bar.offset, self._line, _BAR_GAP)
         draft.bar = bar
-        draft.prefix = bar.prefix
-        self._inherit(draft, bar.prefix)
+        self._inherit(draft, self._lane_of(bar.prefix))
         self._pending.append(draft)
         return draft
 
@@ -391,41 +411,35 @@ class Joiner:
         if draft is None:
             self._bar_draft(bar).closed = True
 
-    def _last_of(self, prefix: str) -> tuple[int, int] | None:
-        return self._last_by_lane.get(prefix, self._last) if prefix else self._last
+    def _lane_of(self, prefix: str) -> Lane:
+        return self._reader.lane(prefix) if prefix else self._stream
 
-    def _date(self, draft: Draft, head: Head) -> None:
-        """The printed time; a time that is none counts as not printed."""
-        resolved = self.clock.resolve(head.stamp, head.stamp_kind, head.lane)
-        if resolved is None:
-            self._inherit(draft, head.lane)
-            return
+    def _date(self, draft: Draft, lane: Lane, second: int, fraction: int) -> None:
+        """Take a printed time."""
         if self._undated is not None:
-            self._date_undated(resolved)
-        self._last = resolved
-        if len(self._last_by_lane) >= _MAX_LANES:
-            self._last_by_lane.clear()
-        self._last_by_lane[head.lane] = resolved
-        draft.time = self.clock.unique(*resolved)
+            self._date_undated((second, fraction))
+        stream = self._stream
+        lane.second = stream.second = second
+        lane.fraction = stream.fraction = fraction
+        draft.time = self.clock.unique(second, fraction)
 
-    def _inherit(self, draft: Draft, prefix: str) -> None:
+    def _inherit(self, draft: Draft, lane: Lane) -> None:
         """The time of the record before, or of the first dated one where none is before."""
-        if self._live and not self._last:
-            self._observe(draft)
-            return
-        last = self._last_of(prefix)
-        if last is not None:
-            draft.time = self.clock.unique(*last)
+        last = lane if lane.second >= 0 else self._stream
+        if last.second >= 0:
+            draft.time = self.clock.unique(last.second, last.fraction)
             draft.time_source = TimeSource.PREVIOUS
-        elif self._undated is None:
+        elif self._live or self._undated is None:
             self._observe(draft)
         else:
+            if not self._undated:
+                self._undated_since = self._line
             self._undated.append(draft)
-            if self._line - self._undated[0].last_line > MAX_UNDATED:
+            if self._line - self._undated_since >= MAX_UNDATED:
                 self._date_undated(None)
 
     def _observe(self, draft: Draft) -> None:
-        second, fraction = divmod(self.observed_ns, 1_000_000_000)
+        second, fraction = divmod(self.observed_ns, NS)
         draft.time = self.clock.unique(second, fraction)
         draft.time_source = TimeSource.OBSERVED
 

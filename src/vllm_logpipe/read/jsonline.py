@@ -6,7 +6,7 @@ import msgspec
 
 from vllm_logpipe.catalogue.values import member, quote
 from vllm_logpipe.model import SEVERITY_NUMBERS
-from vllm_logpipe.read.header import Head
+from vllm_logpipe.read.header import Head, Lane
 from vllm_logpipe.read.process import describe_process
 
 _decode = msgspec.json.Decoder(dict[str, object]).decode
@@ -17,8 +17,8 @@ _KNOWN = frozenset(
 )
 
 
-def read_json(line: str, prefix: str) -> tuple[Head, str, dict[str, str]] | None:
-    """Header, message (traceback included) and ids of a JSON line; None for any other line.
+def read_json(line: str, lane: Lane) -> tuple[Head, str, str, dict[str, str]] | None:
+    """Header, printed time, message (traceback included) and ids of a JSON line; None for any other line.
 
     Keys nobody knows are kept as one JSON text in `vllm.log.extra`.
     """
@@ -45,21 +45,13 @@ def read_json(line: str, prefix: str) -> tuple[Head, str, dict[str, str]] | None
     if isinstance(logger, str):
         members += f"{member('vllm.log.logger.name')}{quote(logger)}"
     stamp = document.get("asctime")
-    head = Head(
-        text="",
-        format="json",
-        level=level,
-        number=SEVERITY_NUMBERS.get(level.upper()),
-        process=process,
-        lane=f"{prefix}json{pid}",
-        stamp=stamp if isinstance(stamp, str) else "",
-        stamp_kind="date" if isinstance(stamp, str) else "",
-        members=members,
-    )
+    printed = stamp if isinstance(stamp, str) else ""
+    number = SEVERITY_NUMBERS.get(level.upper())
+    head = Head("json", level, number, process, lane, "date" if printed else "", members)
     more = {key: value for key, value in document.items() if key not in _KNOWN}
     ids = {
         key: value for key in ("trace_id", "span_id") if isinstance(value := document.get(key), str)
     }
     if more:
         ids["extra"] = _encode(more).decode()
-    return head, message, ids
+    return head, printed, message, ids

@@ -1,0 +1,132 @@
+"""`SamplingParams(…)`: the request attributes in it, and the parts a client wrote taken out."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from vllm_logpipe.catalogue.nested import MAX_NESTED_LENGTH
+from vllm_logpipe.catalogue.sampling import redact_sampling, sampling_members
+from vllm_logpipe.redact import hide
+
+NUMBERS = (
+    "n=2, presence_penalty=0.0, repetition_penalty=1.0, temperature=0.7, top_p=0.95, top_k=-1,"
+    " min_p=0.01, seed=42"
+)
+EXPECTED = {
+    "gen_ai.request.choice.count": 2,
+    "gen_ai.request.temperature": 0.7,
+    "gen_ai.request.top_p": 0.95,
+    "gen_ai.request.top_k": -1.0,
+    "gen_ai.request.seed": 42,
+    "gen_ai.request.max_tokens": 128,
+}
+
+
+def attributes(text: str) -> dict[str, object]:
+    """The attributes of a text."""
+    decoded: dict[str, object] = json.loads(f"{{{sampling_members(text)[1:]}}}")
+    return decoded
+
+
+def redacted(text: str, *keep: str) -> str:
+    """The text with its private parts replaced by their length."""
+    return redact_sampling(text, frozenset(keep), hide)
+
+
+@pytest.mark.parametrize(
+    "middle",
+    [
+        "stop=[], stop_token_ids=[], bad_words=[], min_tokens=0, ",
+        "stop=['END, '], stop_token_ids=[2], bad_words=[], min_tokens=0, ",
+        "guided_decoding=GuidedDecodingParams(json={'n': 9, 'seed': 9}), min_tokens=0, ",
+        "structured_outputs=StructuredOutputsParams(regex='(max_tokens=9, )'), ",
+        "stop=['n=9, temperature=9, max_tokens=9'], ",
+        'stop=["it\'s, n=9, seed=9"], ',
+        "extra_args={'max_tokens': 9}, logprobs=None, ",
+    ],
+)
+def test_numbers_are_read_whatever_stands_between(middle: str) -> None:
+    """Keys inside strings, schemas and other calls are not the request's."""
+    text = f"SamplingParams({NUMBERS}, {middle}max_tokens=128, skip_special_tokens=True)"
+    assert attributes(text) == EXPECTED
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("None", {}),
+        ("", {}),
+        ("PoolingParams(task=None, dimensions=256)", {}),
+        ("SamplingParams(seed=None, max_tokens=None, temperature=0.0)", {"temperature": 0.0}),
+        ("SamplingParams(min_p=0.5, min_tokens=3)", {}),
+        ("SamplingParams(top_p=1, top_k=50)", {"top_p": 1.0, "top_k": 50.0}),
+        ("SamplingParams(max_tokens=16)", {"max_tokens": 16}),
+        ("SamplingParams(temperature=1e-05, n=1)", {"temperature": 1e-05, "choice.count": 1}),
+        ("SamplingParams(temperature=nan, seed=-7)", {"seed": -7}),
+        ("SamplingParams(temperature=hot, n=few)", {}),
+        ("SamplingParams(temperature=hot, n=few, stop=['x'])", {}),
+        ("BeamSearchParams(beam_width=2, max_tokens=8)", {"max_tokens": 8}),
+        ("SamplingParams(n=1, stop=['cut", {"choice.count": 1}),
+    ],
+)
+def test_none_and_what_is_no_number_give_nothing(text: str, expected: dict[str, object]) -> None:
+    """A key that is unset, misspelt or no number is left out, the others stay."""
+    assert attributes(text) == {f"gen_ai.request.{key}": v for key, v in expected.items()}
+
+
+@pytest.mark.parametrize(
+    ("key", "field"),
+    [
+        ("stop", "stop"),
+        ("bad_words", "stop"),
+        ("stop_token_ids", "token_ids"),
+        ("allowed_token_ids", "token_ids"),
+        ("logit_bias", "token_ids"),
+        ("guided_decoding", "schema"),
+        ("structured_outputs", "schema"),
+        ("logits_processors", "params"),
+        ("extra_args", "params"),
+        ("vllm_xargs", "params"),
+    ],
+)
+@pytest.mark.parametrize("value", ["['MARKED, x)']", "{'k': ['MARKED']}", "Kind(a='MARKED', b=1)"])
+def test_what_a_client_wrote_is_replaced_unless_kept(key: str, field: str, value: str) -> None:
+    """Stop strings, token ids, schemas and extra arguments go; keeping their field keeps them."""
+    text = f"SamplingParams(n=1, {key}={value}, max_tokens=16)"
+    clean = f"SamplingParams(n=1, {key}=[redacted {len(value)} chars], max_tokens=16)"
+    assert redacted(text) == clean
+    assert redacted(text, field) == text
+    assert redacted(text, *({"stop", "token_ids", "schema", "params"} - {field})) == clean
+
+
+@pytest.mark.parametrize("empty", ["None", "[]", "{}", "()", "set()"])
+def test_an_empty_private_part_stays(empty: str) -> None:
+    """That a client gave no stop string is no secret."""
+    text = f"SamplingParams(n=1, stop={empty}, stop_token_ids=[5], bad_words={empty}, max_tokens=3)"
+    assert redacted(text) == text.replace("[5]", "[redacted 3 chars]")
+
+
+def test_a_text_of_numbers_only_comes_back_as_it_is() -> None:
+    """Nothing is copied where nothing is private."""
+    text = f"SamplingParams({NUMBERS}, stop=[], max_tokens=16)"
+    assert redacted(text) is text
+
+
+@pytest.mark.parametrize("key", ["stop", "structured_outputs", "logit_bias"])
+@pytest.mark.parametrize("length", [1000, MAX_NESTED_LENGTH, 4 * MAX_NESTED_LENGTH])
+def test_a_private_part_of_any_length_is_replaced(key: str, length: int) -> None:
+    """A long stop string or schema leaves neither its end nor the private part behind it."""
+    long = "x" * length
+    text = f"SamplingParams(n=1, {key}=['{long}MARKED1'], bad_words=['MARKED2'], max_tokens=16)"
+    clean = redacted(text)
+    assert "MARKED" not in clean
+    assert "xxx" not in clean
+
+
+def test_a_part_that_is_cut_off_is_replaced_to_the_end() -> None:
+    """A string without its closing quote hides what follows."""
+    assert redacted("SamplingParams(n=1, stop=['MARKED, max_tokens=1") == (
+        "SamplingParams(n=1, stop=[redacted 22 chars]"
+    )
