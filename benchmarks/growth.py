@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 SIZES = (1, 2, 5, 10)
 _MB = 1_000_000
 _SUPERLINEAR = 1.6
-_SLOW = 0.5
-_GIVE_UP = 20.0
+_SLOW_PER_MB = 0.5
+_SLOW_PER_LINE = 1e-4
+_GIVE_UP_PER_MB = 10.0
 
 
 def built_in_entries() -> int:
@@ -76,6 +77,7 @@ class Growth(NamedTuple):
     name: str
     seconds: dict[int, float]
     records: int
+    lines_per_mb: float
 
     @property
     def ratio(self) -> float:
@@ -90,8 +92,12 @@ class Growth(NamedTuple):
 
     @property
     def suspect(self) -> bool:
-        """Whether it grows faster than its input, or is slow at any size."""
-        return self.worst > _SLOW or (self.ratio > _SUPERLINEAR and self.worst > _SLOW / 10)
+        """Whether it grows faster than its input, or is slow though it has few lines."""
+        if self.worst >= _GIVE_UP_PER_MB:
+            return True
+        if self.ratio > _SUPERLINEAR and self.worst > _SLOW_PER_MB / 10:
+            return True
+        return self.worst > _SLOW_PER_MB and self.worst / self.lines_per_mb > _SLOW_PER_LINE
 
 
 def _feed(data: bytes, fresh: Callable[[], Normalizer]) -> tuple[float, int]:
@@ -118,11 +124,12 @@ def _give_up(_signal: int, _frame: FrameType | None) -> None:
 def _limited(data: bytes, fresh: Callable[[], Normalizer]) -> tuple[float, int]:
     """Time one feed; after the limit of CPU time it counts as that long."""
     signal.signal(signal.SIGPROF, _give_up)
-    signal.setitimer(signal.ITIMER_PROF, _GIVE_UP)
+    limit = _GIVE_UP_PER_MB * len(data) / _MB
+    signal.setitimer(signal.ITIMER_PROF, limit)
     try:
         return _feed(data, fresh)
     except _TooLongError:
-        return _GIVE_UP, 0
+        return limit, 0
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
 
@@ -132,16 +139,17 @@ def measure(
 ) -> Growth:
     """Time `build`'s bytes at each size; small ones twice, the better time counts."""
     seconds: dict[int, float] = {}
-    records = 0
+    records, lines = 0, 1.0
     for size in sizes:
         data = build(size * _MB)
         spent, records = _limited(data, fresh)
         if spent < 1:
             spent = min(spent, _feed(data, fresh)[0])
         seconds[size] = spent / (len(data) / _MB)
-        if spent >= _GIVE_UP:
+        lines = (1 + data.count(b"\n") + data.count(b"\r")) / (len(data) / _MB)
+        if seconds[size] >= _GIVE_UP_PER_MB:
             break
-    return Growth(name, seconds, records)
+    return Growth(name, seconds, records, lines)
 
 
 def _row(growth: Growth, sizes: list[int]) -> str:

@@ -150,6 +150,8 @@ FILLERS = {
     "key=value": "a=b, ",
     "non-ASCII": "é",
 }
+_SPLITTING = frozenset({"carriage returns", "bar states"})
+"""Fillers that the reader takes for several states of a line, so that no hole sees them."""
 
 
 def messages(hole: Hole, *, ends: bool) -> dict[str, Callable[[int], str]]:
@@ -161,6 +163,8 @@ def messages(hole: Hole, *, ends: bool) -> dict[str, Callable[[int], str]]:
         "long value, never closed": lambda size: LEAD + hole.opening + _fill(hole.piece, size),
     }
     for name, piece in FILLERS.items():
+        if name in _SPLITTING:
+            continue
         cases[name] = partial(_around, LEAD + hole.opening, piece, stop)
     return cases
 

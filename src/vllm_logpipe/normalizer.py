@@ -9,14 +9,14 @@ import msgspec
 
 from vllm_logpipe.catalogue import Catalogue, load_catalogue
 from vllm_logpipe.catalogue.values import member, quote
-from vllm_logpipe.instance import Instances, identity
-from vllm_logpipe.model import LogRecord
+from vllm_logpipe.instance import Instance, Instances, identity
+from vllm_logpipe.model import SEVERITY_NUMBERS, LogRecord
 from vllm_logpipe.read.access import AccessReader
 from vllm_logpipe.read.clock import NS, Clock, find_zone
 from vllm_logpipe.read.draft import Draft, TimeSource
 from vllm_logpipe.read.join import Joiner
 from vllm_logpipe.read.lines import Block, LineSplitter
-from vllm_logpipe.recognize import Recognizer, deduplicate
+from vllm_logpipe.recognize import Recognition, Recognizer, deduplicate
 from vllm_logpipe.redact import PLACEHOLDER, Redactor
 
 _SOURCES = {
@@ -27,18 +27,10 @@ _SOURCES = {
     TimeSource.ENVELOPE: "envelope",
 }
 _RESOLUTIONS = {"month_day": "1.0", "date": "0.001", "glog": "1e-9", "": "1.0"}
-_TIMES = {
-    (source, kind, inferred): (
-        f'{member("vllm.log.attribution")}"{"inferred" if inferred else "printed"}"'
-        f'{member("vllm.log.time.source")}"{word}"'
-        f"{member('vllm.log.time.resolution')}{'1e-9' if word == 'observed' else resolution}"
-        f'{member("log.record.uid")}"'
-    )
-    for source, word in _SOURCES.items()
-    for kind, resolution in _RESOLUTIONS.items()
-    for inferred in (False, True)
-}
+_OBSERVED_RESOLUTION = "1e-9"
 _ACCESS = "vllm.http.access"
+_ACCESS_FORMATS = frozenset({"uvicorn", "json"})
+_STACKTRACE = member("exception.stacktrace")
 
 
 class Normalizer:
@@ -96,7 +88,7 @@ class Normalizer:
         if self._replayed_ns is not None:
             self._joiner.observed_ns = self._replayed_ns
         self._instances = Instances(source, dict(resource or {}))
-        self._stream = identity(source)
+        self._tails = _tails(identity(source))
         self._original = original
 
     def feed(self, data: bytes) -> list[LogRecord]:
@@ -130,38 +122,29 @@ class Normalizer:
         if head is None:
             return self._headless_record(draft, observed)
         text = draft.text if draft.more is None else draft.body()
-        process = head.process
-        pid = process.pid if process is not None else None
-        instance = self._instances.of(pid)
-        if head.format == "uvicorn" or text.endswith('"', 0, -6):
-            access = self._access.read(text)
-        else:
-            access = None
+        pid = head.pid
+        instance = self._instances.current if pid is None else self._instances.of(pid)
+        event: str | None = None
         exact = True
-        if access is not None:
-            event: str | None = _ACCESS
+        if head.format in _ACCESS_FORMATS and (access := self._access.read(text)):
+            event = _ACCESS
             members, body = access
         else:
             found = self._recognizer.recognize(text, head.format, head.level)
             members, body, exact = found.members, found.body, found.exact
-            event = None
             if found.entry is not None:
                 event = found.entry.name
-                if found.entry.starts_instance:
-                    instance = self._instances.start(pid, draft.offset)
-            if ',"vllm.version":' in members:
-                instance.set_version(str(_value(members, "vllm.version")))
-        source = draft.time_source
-        inferred = source is not TimeSource.PRINTED or (
-            process is None and head.format == "uvicorn"
-        )
-        start = _TIMES[source, head.stamp_kind, inferred]
-        members = f'{head.members}{members}{start}{self._stream}-{draft.offset:x}"'
+                if found.announces:
+                    instance = self._announce(found, instance, pid, draft.offset)
+        tail = self._tails[draft.time_source, head.stamp_kind]
+        attributes = f'{{{head.members}{members}{tail}{draft.offset:x}"}}'
         if not exact:
-            members = deduplicate(members)
+            attributes = deduplicate(attributes)
+        trace_id = span_id = None
         if draft.ids is not None or draft.truncated or self._original:
-            members += self._rare_members(draft, body)
-        ids = draft.ids or {}
+            attributes = f"{attributes[:-1]}{self._rare_members(draft, body)}}}"
+            if draft.ids is not None:
+                trace_id, span_id = draft.ids.get("trace_id"), draft.ids.get("span_id")
         return LogRecord(
             draft.time,
             observed,
@@ -169,54 +152,57 @@ class Normalizer:
             head.number,
             event,
             body,
-            f"{{{members[1:]}}}",
+            attributes,
             instance.resource_json,
-            ids.get("trace_id"),
-            ids.get("span_id"),
+            trace_id,
+            span_id,
         )
+
+    def _announce(
+        self, found: Recognition, instance: Instance, pid: int | None, offset: int
+    ) -> Instance:
+        """A message that begins a server start, or tells the version."""
+        if found.entry is not None and found.entry.starts_instance:
+            instance = self._instances.start(pid, offset)
+        values: dict[str, object] = msgspec.json.decode(f"{{{found.members[1:]}}}")
+        version = values.get("vllm.version")
+        if isinstance(version, str):
+            instance.set_version(version)
+        return instance
 
     def _headless_record(self, draft: Draft, observed: int) -> LogRecord:
         """A record without header: a traceback, a bar, or a line that somebody printed."""
         text = draft.body()
         process = draft.process
         instance = self._instances.of(process.pid if process is not None else None)
-        level: str | None = None
-        event: str | None = None
+        number: int | None = None
         if draft.bar is not None:
             found = self._recognizer.recognize(text, "progress", None)
-            event = "vllm.progress" if found.entry is None else found.entry.name
-            body = found.body
-            members = f'{member("vllm.log.format")}"progress"{draft.bar.members}'
-            members += draft.bar.attributes() + found.members
+            event: str | None = "vllm.progress" if found.entry is None else found.entry.name
+            members = f'"vllm.log.format":"progress"{draft.bar.members}{draft.bar.attributes()}'
         else:
             found = self._recognizer.recognize(text, "raw", None)
-            body = found.body
-            members = f'{member("vllm.log.format")}"raw"'
-            is_traceback = ',"exception.stacktrace":' in found.members
-            if is_traceback:
-                level, event = "ERROR", "vllm.exception"
+            event = None if found.entry is None else found.entry.name
+            members = '"vllm.log.format":"raw"'
+            if _STACKTRACE in found.members:
+                number = SEVERITY_NUMBERS["ERROR"]
+                event = event or "vllm.exception"
+                if process is None:
+                    members += f'{member("vllm.process.kind")}"main"'
             if process is not None:
                 members += process.members
-            elif is_traceback:
-                members += f'{member("vllm.process.kind")}"main"'
-            members += found.members
-            if found.entry is not None:
-                event = found.entry.name
-            if ',"error.type":' in found.members and level is None:
-                level = "ERROR" if found.entry is None else None
-        start = _TIMES[draft.time_source, "", True]
-        members += f'{start}{self._stream}-{draft.offset:x}"'
-        members = deduplicate(members)
+        tail = self._tails[draft.time_source, ""]
+        attributes = deduplicate(f'{{{members}{found.members}{tail}{draft.offset:x}"}}')
         if draft.truncated or self._original:
-            members += self._rare_members(draft, body)
+            attributes = f"{attributes[:-1]}{self._rare_members(draft, found.body)}}}"
         return LogRecord(
             draft.time,
             observed,
             None,
-            None if level is None else 17,
+            number,
             event,
-            body,
-            f"{{{members[1:]}}}",
+            found.body,
+            attributes,
             instance.resource_json,
         )
 
@@ -245,6 +231,17 @@ def _hidden(_text: str) -> str:
     return PLACEHOLDER
 
 
-def _value(members: str, name: str) -> object:
-    decoded: dict[str, object] = msgspec.json.decode(f"{{{members[1:]}}}")
-    return decoded[name]
+def _tails(stream: str) -> dict[tuple[TimeSource, str], str]:
+    """The members that end a record's attributes, up to the offset, by how its time was found."""
+    return {
+        (source, kind): (
+            f"{member('vllm.log.attribution')}"
+            f"{quote('printed' if source is TimeSource.PRINTED else 'inferred')}"
+            f"{member('vllm.log.time.source')}{quote(word)}"
+            f"{member('vllm.log.time.resolution')}"
+            f"{_OBSERVED_RESOLUTION if source is TimeSource.OBSERVED else resolution}"
+            f'{member("log.record.uid")}"{stream}-'
+        )
+        for source, word in _SOURCES.items()
+        for kind, resolution in _RESOLUTIONS.items()
+    }

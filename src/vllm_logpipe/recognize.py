@@ -12,8 +12,8 @@ from msgspec import Struct
 from vllm_logpipe.catalogue import Catalogue
 from vllm_logpipe.catalogue.compiled import Variant, attribute_holes, class_members
 from vllm_logpipe.catalogue.entry import ErrorEntry, EventEntry
-from vllm_logpipe.catalogue.template import parse_template
 from vllm_logpipe.catalogue.nested import replace_values
+from vllm_logpipe.catalogue.template import Hole, parse_template
 from vllm_logpipe.catalogue.values import Extract, Member, member, quote
 from vllm_logpipe.read.exceptions import ExceptionText, find_traceback, read_exceptions
 from vllm_logpipe.read.header import tag_pattern
@@ -23,6 +23,7 @@ _MAX_LINES = 200
 """Lines of a message or an exception's text that are looked at."""
 _ONE_LINE_EXCEPTION = re.compile(r"(?P<type>[A-Za-z_][\w.]{0,255}): (?P<text>.*)", re.DOTALL)
 _OTHER = f'{member("error.type")}"_OTHER"{member("vllm.error.role")}"unknown"'
+_VERSION = member("vllm.version")
 _FAILED_LEVELS = frozenset({"ERROR", "CRITICAL", "FATAL"})
 _HEAD_NAMES = frozenset(
     "process.pid vllm.process.name vllm.process.kind code.file.path code.line.number"
@@ -44,6 +45,8 @@ class Recognition(Struct, frozen=True, gc=False):
     """The text, redacted."""
     exact: bool
     """Whether no name can stand twice, in the members or in those of the header."""
+    announces: bool = False
+    """Whether it begins a server start or tells the version of vLLM."""
 
 
 class Recognizer:
@@ -61,6 +64,8 @@ class Recognizer:
 
     def declares(self, first: str, line: str, log_format: str) -> bool:
         """Whether a message declares a line as its further one."""
+        if not self._catalogue.declares_lines(first):
+            return False
         found = self._catalogue.find(first, log_format)
         if found is None or not found[0].entry.lines:
             return False
@@ -82,7 +87,8 @@ class Recognizer:
         entry, members, body, failure, exact = self._values(*found)
         if not failure and level in _FAILED_LEVELS:
             failure = self._classify_message(body)
-        return Recognition(entry, members + failure, body, exact)
+        announces = entry.starts_instance or _VERSION in members
+        return Recognition(entry, members + failure, body, exact, announces)
 
     def _values(
         self, variant: Variant[EventEntry], found: re.Match[str]
@@ -110,9 +116,9 @@ class Recognizer:
         return variant.entry, extract(groups), text, failure, exact
 
     def _bind(self, variant: Variant[EventEntry]) -> _Bound:
-        private = variant.entry.private
+        extract = variant.extract
         scrubs = tuple(
-            (index, self._redactor.for_hole(hole.type, private.get(hole.name)))
+            (index, self._scrub_of(variant, hole))
             for index, hole in enumerate(variant.template.holes)
             if hole.is_open
         )
@@ -121,9 +127,17 @@ class Recognizer:
         names.update(target.partition(":")[0] for target in variant.entry.keys.values())
         names.update(variant.entry.constants)
         exact = not any(n in _HEAD_NAMES or n.startswith("vllm.rank.") for n in names)
-        bound = scrubs, class_members(variant.entry), exact, variant.extract
+        bound = scrubs, class_members(variant.entry), exact, extract
         self._bound[variant] = bound
         return bound
+
+    def _scrub_of(self, variant: Variant[EventEntry], hole: Hole) -> Callable[[str], str]:
+        scrub = self._redactor.for_hole(hole.type, variant.entry.private.get(hole.name))
+        pieces = variant.pieces
+        if hole.type != "fields" or pieces is None:
+            return scrub
+        # What has the form of a learned list holds known words and numbers only.
+        return lambda text: text if pieces.fits(text) else scrub(text)
 
     def _recognize_lines(self, text: str, log_format: str, level: str | None) -> Recognition:
         at = find_traceback(text)
@@ -150,7 +164,8 @@ class Recognizer:
             failure = self._classify(exceptions) or failure or _OTHER
         elif not failure and level in _FAILED_LEVELS:
             failure = self._classify_message(body)
-        return Recognition(entry, members + failure, body, exact=False)
+        announces = entry is not None and (entry.starts_instance or _VERSION in members)
+        return Recognition(entry, members + failure, body, exact=False, announces=announces)
 
     def _declared(self, entry: EventEntry, further: str) -> Member:
         members = ""
@@ -196,10 +211,9 @@ class Recognizer:
         return None
 
 
-def deduplicate(members: Member) -> Member:
-    """The members with one of each name: the last one stands."""
-    pairs = msgspec.json.decode(f"{{{members[1:]}}}")
-    return f",{msgspec.json.encode(pairs).decode()[1:-1]}"
+def deduplicate(attributes: str) -> str:
+    """A JSON object with one member of each name: the last one stands."""
+    return msgspec.json.encode(msgspec.json.decode(attributes)).decode()
 
 
 def _exception_members(exceptions: list[ExceptionText], trace: str) -> Member:

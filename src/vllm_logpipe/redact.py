@@ -22,7 +22,6 @@ _REQUEST_ID = re.compile(
 )
 """vLLM's own request ids: they come on every other line and hold no secret."""
 _MAX_ID_LENGTH = 100
-_MAX_PIECES = 4096
 
 
 class Pattern(Struct, frozen=True, forbid_unknown_fields=True):
@@ -74,7 +73,6 @@ class Redactor:
         self._triggers = tuple(
             t for t in sorted(triggers) if not any(o in t for o in triggers if o != t)
         )
-        self._pieces: dict[str, bool] = {}
 
     def scrub(self, text: str) -> str:
         """The text with every secret replaced; the same object when there is none."""
@@ -92,26 +90,11 @@ class Redactor:
             return hide
         if kind == "sampling_params":
             return self._scrub_sampling
-        if kind == "fields":
-            return self._scrub_pieces
         return self.scrub
 
     def _scrub_sampling(self, text: str) -> str:
         redacted = redact_sampling(text, self.keep, hide)
         return redacted if "'" not in redacted and '"' not in redacted else self.scrub(redacted)
-
-    def _scrub_pieces(self, text: str) -> str:
-        """A list of pieces that repeat from line to line: each is looked at once."""
-        known = self._pieces
-        for piece in text.split(", "):
-            if piece not in known:
-                if self.scrub(piece) is not piece:
-                    return self.scrub(text)
-                if len(known) >= _MAX_PIECES:
-                    known.clear()
-                if len(piece) < _MAX_ID_LENGTH:
-                    known[piece] = True
-        return text
 
     def _scrub_all(self, text: str, lowered: str) -> str:
         before = text

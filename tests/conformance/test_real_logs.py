@@ -91,15 +91,16 @@ def test_every_header_field_of_every_line_is_right(name: str) -> None:
     """Level, time, file, line, process, pid and message of each headed line are as printed."""
     reader = HeaderReader()
     for line, found in expected_headers(name):
-        head = reader.read(line).head
+        beginning = reader.read(line)
+        head = beginning.head
         assert head is not None, line
-        attributes = json.loads("{" + head.members[1:] + "}")
+        attributes = json.loads("{" + head.members + "}")
         assert (
             head.level,
-            head.stamp,
+            beginning.stamp,
             attributes["code.file.path"],
             attributes["code.line.number"],
-            line[reader.read(line).start :],
+            line[beginning.start :],
         ) == (found["lvl"], found["ts"], found["file"], int(found["line"]), found["msg"])
         assert attributes.get("vllm.process.name") == found["proc"]
         assert attributes.get("process.pid") == (int(found["pid"]) if found["pid"] else None)

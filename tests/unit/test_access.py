@@ -25,7 +25,7 @@ def read(
     assert reader.read(text) == first
     if first is None:
         return None
-    attributes: Attributes = json.loads("{" + first[0][1:] + "}")
+    attributes: Attributes = json.loads("{" + first[0].strip(",") + "}")
     return attributes, first[1]
 
 
@@ -40,7 +40,7 @@ def read(
     ],
 )
 def test_an_access_line_gives_client_and_request(client: str, address: str, port: int) -> None:
-    """Address, port, method, path, status and protocol are read; an IPv6 address has no brackets."""
+    """Address, port, method, path, status and protocol are read, of IPv6 clients too."""
     text = f'{client} - "POST /v1/chat/completions HTTP/1.1" 200 OK'
     assert read(text) == (
         {

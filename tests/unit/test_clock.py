@@ -88,7 +88,7 @@ def test_a_time_before_1970_by_its_zone_is_none() -> None:
     ],
 )
 def test_a_zone_is_taken_off(zone: str, stamp: str, expected: str) -> None:
-    """The time of a known zone becomes UTC, by summer or winter time; a skipped hour is no error."""
+    """The time of a known zone becomes UTC, in summer and winter; a skipped hour is no error."""
     clock = Clock(REFERENCE, zone=find_zone(zone))
     assert resolve(stamp, "month_day", clock) == expected
 

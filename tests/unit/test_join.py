@@ -62,7 +62,7 @@ def bodies(*lines: str, end: str = "\n") -> list[str]:
     ids=lambda lines: " ".join(lines)[:40],
 )
 def test_the_lines_of_one_call_are_one_record(lines: list[str], header: str, cr: str) -> None:
-    """vLLM repeats the header on every line; with the CRs or without, the record is whole."""
+    """The header is repeated on every line; with the CRs or without, the record is whole."""
     text = f"{cr}\n".join(header + line for line in lines) + "\n"
     records = normalize(f"{A.replace('a.py', 'z.py')}before\n{text}{LATER}after\n")
     assert [record.body for record in records] == ["before", "\n".join(lines), "after"]
@@ -90,13 +90,9 @@ def test_two_calls_are_two_records(first: str, second: str) -> None:
 
 def test_cr_tells_what_shape_does_not() -> None:
     """Once some lines have CR and some have not, a CR says that the record goes on."""
-    proved = f"{A}one\r\n{A}two\r\n{A}three\n"
-    assert [r.body for r in normalize(f"{B}x\n{B.replace('01', '02')}y\r\n"
-                                      f"{B.replace('01', '02')} z\n{proved}")] == [
-        "x",
-        "y\n z",
-        "one\ntwo\nthree",
-    ]  # fmt: skip
+    shown = f"{B}x\n{LATER}y\r\n{LATER} z\n"
+    records = normalize(f"{shown}{A}one\r\n{A}two\r\n{A}three\n")
+    assert [record.body for record in records] == ["x", "y\n z", "one\ntwo\nthree"]
 
 
 def test_without_cr_where_others_have_it_a_record_is_over() -> None:
@@ -122,7 +118,7 @@ def test_through_a_terminal_cr_says_nothing(lines: list[str]) -> None:
 
 def test_a_doubled_cr_goes_on_through_a_terminal() -> None:
     """A terminal adds its own CR to the one that vLLM wrote."""
-    lines = [f"{LATER}one\r", f"{B}two\r", f"raw\r", f"{A}one\r\r", f"{A}two\r", f"{A}three\r"]
+    lines = [f"{LATER}one\r", f"{B}two\r", "raw\r", f"{A}one\r\r", f"{A}two\r", f"{LATER}three\r"]
     assert bodies(*lines) == ["one", "two", "raw", "one\ntwo", "three"]
 
 
@@ -150,7 +146,7 @@ def test_a_record_ends_where_its_process_prints_the_next() -> None:
 def test_a_few_lines_of_others_may_stand_between() -> None:
     """64 lines of others do not part a record; far more do."""
     others = [B.replace(":2", f":{number}") + f"x{number}" for number in range(3, 200)]
-    assert f"one\n  two" in bodies(A + "one", *others[:60], A + "  two")
+    assert "one\n  two" in bodies(A + "one", *others[:60], A + "  two")
     apart = bodies(A + "one", *others, A + "  two")
     assert {"one", "  two"} <= set(apart)
 
@@ -167,8 +163,9 @@ def test_a_decorated_prefix_may_be_nested() -> None:
 def test_a_logging_prefix_is_part_of_the_header(shape: str) -> None:
     """VLLM_LOGGING_PREFIX is repeated on every line; raw text with a header in it stays raw."""
     header = shape.format(header=A)
+    later = shape.format(header=LATER)
     raw = f"he said {A}x"
-    assert bodies(header + "one", header + "  two", raw, header + "three") == [
+    assert bodies(header + "one", header + "  two", raw, later + "three") == [
         "one\n  two",
         raw,
         "three",

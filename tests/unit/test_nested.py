@@ -11,6 +11,9 @@ from vllm_logpipe.catalogue.nested import (
     unquote,
 )
 
+LONG = 20_000
+"""Repeats in a hostile text."""
+
 
 def pairs(text: str) -> list[tuple[str, str]]:
     """The keys and the texts of their values."""
@@ -80,14 +83,15 @@ def test_the_pairs_of_the_outermost_level_are_found(
 @pytest.mark.parametrize(
     "hostile",
     [
-        "(" * 100_000,
-        "a=" * 100_000,
-        "'" * 100_001,
-        "\\'" * 100_000,
-        "a='" + "\\" * 100_001,
-        ", " * 100_000,
-        "{'a': " * 30_000,
-        ")" * 100_000,
+        "(" * LONG,
+        "a=" * LONG,
+        "'" * (LONG + 1),
+        "\\'" * LONG,
+        '\\"' * LONG,
+        "a='" + "\\" * (LONG + 1),
+        ", " * LONG,
+        "{'a': " * LONG,
+        ")" * LONG,
     ],
 )
 def test_a_hostile_text_is_passed_over(hostile: str) -> None:

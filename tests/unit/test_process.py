@@ -50,7 +50,7 @@ CASES: list[tuple[str, str, Attributes]] = [
 
 def members(text: str) -> Attributes:
     """Attributes from their JSON members."""
-    decoded: Attributes = json.loads("{" + text[1:] + "}")
+    decoded: Attributes = json.loads("{" + text.strip(",") + "}")
     return decoded
 
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from vllm_logpipe.catalogue.nested import MAX_NESTED_LENGTH
+from vllm_logpipe.catalogue.nested import MAX_NESTED_LENGTH, key_spans, replace_values
 from vllm_logpipe.catalogue.sampling import redact_sampling, sampling_members
 from vllm_logpipe.redact import hide
 
@@ -130,3 +130,53 @@ def test_a_part_that_is_cut_off_is_replaced_to_the_end() -> None:
     assert redacted("SamplingParams(n=1, stop=['MARKED, max_tokens=1") == (
         "SamplingParams(n=1, stop=[redacted 22 chars]"
     )
+
+
+HOSTILE = [
+    "[]",
+    "None",
+    "['a']",
+    "['a', \"it's\"]",
+    "['), max_tokens=9']",
+    "[\"', max_tokens=9, stop='\"]",
+    "['\\', n=9, \\'']",
+    "[1, 2]",
+    "{'a': [1, (2, {3})]}",
+    "f(x='(', y=g(z=[']']))",
+    "[" * 9 + "]" * 9,
+    "'a'",
+    "a.b.C(json='{', regex=None)",
+    "<K.D: 0>",
+    "['a'",
+    "max_tokens=9",
+    "",
+]
+
+
+def careful(text: str) -> tuple[dict[str, object], str]:
+    """The attributes and the redacted text, read pair by pair without any short cut."""
+    spans = list(key_spans(text))
+    numbers: dict[str, object] = {}
+    for key, start, end in spans:
+        if key in ("n", "max_tokens"):
+            name = "choice.count" if key == "n" else key
+            numbers[f"gen_ai.request.{name}"] = int(text[start:end])
+    hidden = [
+        (start, end, hide(text[start:end]))
+        for key, start, end in spans
+        if key == "stop" and text[start:end] not in ("None", "[]", "")
+    ]
+    return numbers, replace_values(text, hidden)
+
+
+@pytest.mark.parametrize("before", HOSTILE)
+def test_what_was_read_before_changes_nothing(before: str) -> None:
+    """A text is read the same whichever texts of the same keys came first."""
+    form = "SamplingParams(n=2, stop={}, max_tokens=16, detokenize=True)"
+    for text in map(form.format, HOSTILE):
+        redacted(form.format(before))
+        attributes(form.format(before))
+        assert attributes(text) == careful(text)[0]
+        assert redacted(text) == careful(text)[1]
+        assert attributes(text) == careful(text)[0]
+        assert redacted(text, "stop") == text

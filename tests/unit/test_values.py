@@ -138,6 +138,7 @@ def test_decimal_and_binary_units_differ() -> None:
         ("12.5 ms", "", 0.0125),
         ("5 us", "", 5e-06),
         ("7 ns", "", 7e-09),
+        ("5e-05 s", "", 5e-05),
         ("600000", "ms", 600.0),
         ("0.1", "ms", 0.0001),
         ("4", "s", 4.0),
@@ -249,7 +250,7 @@ def test_only_attributes_are_kept_in_the_order_of_the_holes() -> None:
 
 
 def test_a_value_that_is_none_is_left_out() -> None:
-    """nan gives no attribute, the others of the same text stay."""
+    """A nan gives no attribute, the others of the same text stay."""
     assert members("x {a.share:ratio} of {a.count:int}", "x nan% of 3") == {"a.count": 3}
     assert members("x {a.share:float}", "x nan") == {}
 

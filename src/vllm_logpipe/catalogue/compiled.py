@@ -21,8 +21,7 @@ _FORMAT_RANK = 10_000
 """An entry limited to formats goes before one that is not, whatever the literals."""
 
 _MAX_PIECES = 256
-_MAX_CACHED = 4096
-_MAX_CACHED_LENGTH = 100
+_MAX_SHAPES = 8
 _REJOINED = 3
 """Pieces that belong together at the most: some values hold the separator themselves."""
 
@@ -38,11 +37,15 @@ class Variant(Generic[E]):
         "_types",
         "anchor",
         "constants",
+        "ending",
         "entry",
+        "formats",
         "lead",
         "match",
+        "pieces",
         "probe",
         "rank",
+        "stop",
         "template",
     )
 
@@ -54,12 +57,17 @@ class Variant(Generic[E]):
         self.lead = template.lead
         self.anchor = template.anchor
         self.probe = template.probe
+        self.ending = template.ending
+        self.stop = template.stop
         self.constants = constants
-        limited = isinstance(entry, EventEntry) and bool(entry.formats)
+        self.formats = entry.formats if isinstance(entry, EventEntry) else ()
+        limited = bool(self.formats)
         self.rank = (
             -template.literal_length - (_FORMAT_RANK if limited else 0),
             template.source,
         )
+        self.pieces: PieceReader | None = None
+        """The reader of the `fields` hole, once `extract` has been asked for."""
         self._types = types
         self._extract: Extract | None = None
         self.match: Callable[[str], re.Match[str] | None] = self._first_match
@@ -83,62 +91,110 @@ class Variant(Generic[E]):
             return {}
         hosts: dict[str, Callable[[str], Member]] = {"sampling_params": sampling_members}
         if "fields" in kinds:
-            hosts["fields"] = PieceReader(self.entry.fields, self._types)
+            self.pieces = hosts["fields"] = PieceReader(self.entry.fields, self._types)
         if "kwargs" in kinds:
             hosts["kwargs"] = KeywordReader(self.entry.keys, self._types)
         return hosts
 
 
 class PieceReader:
-    """Reads `, `-separated pieces by their own templates; pieces of no template are passed over."""
+    """Reads `, `-separated pieces by their own templates; pieces of no template are passed over.
+
+    One server prints the same pieces in the same order, so the order is learned and the next
+    text is read by one match; what does not fit is read piece by piece, with the same result.
+    """
 
     def __init__(self, sources: Sequence[str], types: dict[str, str]) -> None:
-        entry = EventEntry(name="", match=[])
+        entry: EventEntry = EventEntry(name="", match=[])
         pieces: list[Variant[EventEntry]] = [
             Variant(entry, parse_template(source), "", types) for source in sources
         ]
+        self._types = types
         self._dispatcher = Dispatcher(pieces)
-        self._cache: dict[str, tuple[str, Member] | None] = {}
+        self._shapes: list[tuple[Callable[[str], re.Match[str] | None], Extract]] = []
+        self._last: tuple[str, re.Match[str], Extract] | None = None
 
     def __call__(self, text: str) -> Member:
         """The attributes of the pieces."""
+        if (self._last is not None and self._last[0] is text) or self.fits(text):
+            _, match, extract = self._last  # type: ignore[misc]
+            return extract(match.groups())
+        return self._read_pieces(text)
+
+    def fits(self, text: str) -> bool:
+        """Whether a learned text has this form: known pieces and numbers, and nothing else."""
+        for index, (match, extract) in enumerate(self._shapes):
+            if found := match(text):
+                if index:
+                    self._shapes.insert(0, self._shapes.pop(index))
+                self._last = text, found, extract
+                return True
+        return False
+
+    def _read_pieces(self, text: str) -> Member:
         pieces = text.split(", ", _MAX_PIECES)
         members = ""
         seen: set[str] = set()
+        shape: list[str | Hole] | None = []
         index = 0
         while index < len(pieces):
-            width = 1
             for width in range(1, _REJOINED + 1):
-                piece = pieces[index] if width == 1 else ", ".join(pieces[index : index + width])
-                found = self._read(piece)
-                if found is not None:
-                    # A key that stands twice counts once: JSON has no second member of a name.
-                    if found[0] not in seen:
-                        seen.add(found[0])
-                        members += found[1]
+                piece = ", ".join(pieces[index : index + width])
+                if found := self._find(piece):
                     break
             else:
-                width = 1
+                shape = None
+                index += 1
+                continue
             index += width
+            variant, match = found
+            # A key that stands twice counts once: JSON has no second member of a name.
+            names = [hole.name for hole in attribute_holes(variant.template)]
+            if seen.intersection(names):
+                shape = None
+                continue
+            seen.update(names)
+            members += variant.extract(match.groups())
+            if shape is not None:
+                shape = _with_piece(shape, variant.template, match)
+        if shape:
+            self._learn(shape)
         return members
 
-    def _read(self, piece: str) -> tuple[str, Member] | None:
-        """The first attribute of a piece and its members; None for a piece of no template."""
-        try:
-            return self._cache[piece]
-        except KeyError:
-            pass
-        read: tuple[str, Member] | None = None
+    def _find(self, piece: str) -> tuple[Variant[EventEntry], re.Match[str]] | None:
         for variant in self._dispatcher.candidates(piece):
             if found := variant.match(piece):
-                names = [hole.name for hole in attribute_holes(variant.template)]
-                read = (names[0] if names else piece, variant.extract(found.groups()))
-                break
-        if len(piece) <= _MAX_CACHED_LENGTH:
-            if len(self._cache) >= _MAX_CACHED:
-                self._cache.clear()
-            self._cache[piece] = read
-        return read
+                return variant, found
+        return None
+
+    def _learn(self, parts: list[str | Hole]) -> None:
+        template = Template("", tuple(parts))
+        extract = compile_extract(template, self._types, {})
+        self._shapes.insert(0, (template.pattern().match, extract))
+        del self._shapes[_MAX_SHAPES:]
+
+
+def _with_piece(
+    shape: list[str | Hole], template: Template, match: re.Match[str]
+) -> list[str | Hole] | None:
+    """The parts of a learned text with one more piece; None where a hole may hold the separator.
+
+    A hole that stands first tells pieces apart, as a key does: its text is learned with it.
+    """
+    parts: list[str | Hole] = [*shape, ", "] if shape else []
+    group = 0
+    for index, part in enumerate(template.parts):
+        if isinstance(part, str):
+            parts.append(part)
+            continue
+        group += 1
+        if index == 0:
+            parts.append(Hole(part.name, "choice", "", (match[group],)))
+        elif part.is_open:
+            return None
+        else:
+            parts.append(part)
+    return parts
 
 
 class KeywordReader:

@@ -1,13 +1,16 @@
 """From a text to the few templates that can match it: a trie on their leading literals.
 
 Of several templates that match one text, the one with the most literal characters wins. That
-order is fixed when the dispatcher is built; nobody sets priorities.
+order is fixed when the dispatcher is built; nobody sets priorities. Of templates with one leading
+literal, those whose next literal stands leftmost in the text are asked: what a client wrote
+further right has no say.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeAlias, TypeVar
 
 
 class Candidate(Protocol):
@@ -16,6 +19,10 @@ class Candidate(Protocol):
     @property
     def lead(self) -> str:
         """The literal before the first hole."""
+
+    @property
+    def stop(self) -> str:
+        """The literal after the first hole; empty for none."""
 
     @property
     def anchor(self) -> str:
@@ -30,6 +37,7 @@ C = TypeVar("C", bound=Candidate)
 
 _MAX_STEP = 24
 _LEAF_SIZE = 2
+_FORK_SIZE = 3
 
 
 class _Node(Generic[C]):
@@ -40,8 +48,26 @@ class _Node(Generic[C]):
     def __init__(self, start: int, end: int, default: tuple[C, ...]) -> None:
         self.start = start
         self.end = end
-        self.default = default
-        self.table: dict[str, _Node[C] | tuple[C, ...]] = {}
+        self.default: _Leaf[C] = default
+        self.table: dict[str, _Node[C] | _Leaf[C]] = {}
+
+
+class _Fork(Generic[C]):
+    """Candidates of one leading literal, told apart by the literal after their first hole."""
+
+    __slots__ = ("default", "search", "start", "table")
+
+    def __init__(self, candidates: tuple[C, ...], start: int) -> None:
+        stops = sorted({c.stop for c in candidates if c.stop}, key=len, reverse=True)
+        self.start = start
+        self.search = re.compile("|".join(map(re.escape, stops))).search
+        self.default = tuple(c for c in candidates if not c.stop)
+        self.table = {
+            stop: tuple(c for c in candidates if stop.startswith(c.stop)) for stop in stops
+        }
+
+
+_Leaf: TypeAlias = tuple[C, ...] | _Fork[C]
 
 
 class Dispatcher(Generic[C]):
@@ -53,18 +79,22 @@ class Dispatcher(Generic[C]):
 
     def __init__(self, candidates: Iterable[C], examples: Iterable[tuple[C, str]] = ()) -> None:
         everything = sorted(candidates, key=lambda candidate: candidate.rank)
-        self._root = _build([c for c in everything if c.lead], 0)
+        self._root: _Node[C] | _Leaf[C] = _build([c for c in everything if c.lead], 0)
         self._inner = [(c.anchor, c) for c in everything if not c.lead]
         for candidate, text in examples:
             if not candidate.lead:
                 self._insert(candidate, text)
+        self._root = _fork(self._root)
 
     def leading(self, text: str) -> tuple[C, ...]:
         """The candidates whose leading literal fits the text, most specific first."""
         node = self._root
-        while node.__class__ is _Node:
+        while isinstance(node, _Node):
             node = node.table.get(text[node.start : node.end], node.default)
-        return node  # type: ignore[return-value]
+        if isinstance(node, _Fork):
+            found = node.search(text, node.start)
+            return node.default if found is None else node.table[found.group()]
+        return node
 
     def inner(self, text: str) -> Iterator[C]:
         """The candidates that begin with a hole and whose longest literal is in the text."""
@@ -83,10 +113,10 @@ class Dispatcher(Generic[C]):
         node = self._root
         while isinstance(node, _Node):
             parent, key = node, text[node.start : node.end]
-            node = node.table.get(key, node.default)
-            if key not in parent.table:
+            if key not in node.table:
                 key = None
-        if candidate in node or not node:
+            node = node.default if key is None else node.table[key]
+        if not isinstance(node, tuple) or not node or candidate in node:
             return
         merged = tuple(sorted({*node, candidate}, key=lambda c: c.rank))
         if parent is None:
@@ -97,7 +127,7 @@ class Dispatcher(Generic[C]):
             parent.table[key] = merged
 
 
-def _build(candidates: Sequence[C], start: int) -> _Node[C] | tuple[C, ...]:
+def _build(candidates: Sequence[C], start: int) -> _Node[C] | _Leaf[C]:
     finished = [c for c in candidates if len(c.lead) <= start]
     longer = [c for c in candidates if len(c.lead) > start]
     if len(candidates) <= _LEAF_SIZE or not longer:
@@ -111,3 +141,16 @@ def _build(candidates: Sequence[C], start: int) -> _Node[C] | tuple[C, ...]:
         merged = sorted([*finished, *group], key=lambda c: c.rank)
         node.table[key] = _build(merged, start + step)
     return node
+
+
+def _fork(node: _Node[C] | _Leaf[C]) -> _Node[C] | _Leaf[C]:
+    """The trie with its large leaves forked; all candidates of a fork have one lead."""
+    if isinstance(node, _Node):
+        node.table = {key: _fork(child) for key, child in node.table.items()}
+        default = _fork(node.default)
+        if not isinstance(default, _Node):
+            node.default = default
+        return node
+    if not isinstance(node, tuple) or len(node) < _FORK_SIZE or len({c.lead for c in node}) > 1:
+        return node
+    return _Fork(node, len(node[0].lead)) if any(c.stop for c in node) else node

@@ -48,6 +48,7 @@ class Catalogue:
             for sample in variant.entry.sample
         ]
         self._events = Dispatcher(variants, examples)
+        self._declaring = Dispatcher(variant for variant in variants if variant.entry.lines)
         self._errors = Dispatcher(
             variant for entry in errors for variant in error_variants(entry, self.types)
         )
@@ -57,18 +58,19 @@ class Catalogue:
     def find(self, text: str, log_format: str) -> tuple[Variant[EventEntry], re.Match[str]] | None:
         """The most specific event whose template is the whole text, and the text of its holes."""
         for variant in self._events.leading(text):
+            # A cheap look at the text spares most of the matches that would fail.
             if variant.probe in text and (found := variant.match(text)):
-                formats = variant.entry.formats
-                if not formats or log_format in formats:
-                    if variant.lead:
-                        return variant, found
-                    # Of those that begin with a hole, all are asked for the most specific.
-                    break
-        for variant in self._events.inner(text):
-            if found := variant.match(text):
-                formats = variant.entry.formats
-                if not formats or log_format in formats:
+                if variant.formats and log_format not in variant.formats:
+                    continue
+                if variant.lead:
                     return variant, found
+                # Of those that begin with a hole, all are asked for the most specific.
+                break
+        for variant in self._events.inner(text):
+            if (not variant.formats or log_format in variant.formats) and (
+                found := variant.match(text)
+            ):
+                return variant, found
         return None
 
     def variants(self) -> list[Variant[EventEntry]]:
@@ -78,6 +80,10 @@ class Catalogue:
     def near(self, text: str) -> list[Variant[EventEntry]]:
         """The events that were looked at for a text, most specific first."""
         return list(self._events.candidates(text))
+
+    def declares_lines(self, text: str) -> bool:
+        """Whether a text may be the first line of an entry that declares further ones."""
+        return next(self._declaring.candidates(text), None) is not None
 
     def find_line(
         self, entry: EventEntry, line: str

@@ -113,6 +113,19 @@ class Template(Struct, frozen=True):
         return max((part for part in self.parts if isinstance(part, str)), key=len, default="")
 
     @property
+    def ending(self) -> str:
+        """The literal text after the last hole; empty when a hole stands last."""
+        last = self.parts[-1] if self.parts else ""
+        return last if isinstance(last, str) else ""
+
+    @property
+    def stop(self) -> str:
+        """The literal text after the first hole; empty for none."""
+        index = 2 if self.lead else 1
+        part = self.parts[index] if index < len(self.parts) else ""
+        return part if isinstance(part, str) else ""
+
+    @property
     def probe(self) -> str:
         """The longest literal after the first hole: tells templates of one lead apart."""
         return max((part for part in self.parts[1:] if isinstance(part, str)), key=len, default="")

@@ -182,44 +182,49 @@ def compile_extract(
     `types` gives the attribute types, `hosts` the parsers of nested holes by hole type, and
     `constants` the members that every match has.
     """
-    steps: list[tuple[int, str, Callable[[str], str | None]]] = []
-    nested: list[tuple[int, Callable[[str], Member]]] = []
-    for index, hole in enumerate(template.holes):
-        if hole.type in hosts:
-            nested.append((index, hosts[hole.type]))
-        elif hole.is_attribute:
-            steps.append((index, member(hole.name), _hole_converter(hole, types)))
-    return _bind(steps, nested, constants)
+    return generate_extract(template.holes, types, hosts, constants)
 
 
-def _hole_converter(hole: Hole, types: dict[str, str]) -> Callable[[str], str | None]:
-    return converter(hole.type, hole.parameter, types.get(hole.name, "string"))
-
-
-def _bind(
-    steps: list[tuple[int, str, Callable[[str], str | None]]],
-    nested: list[tuple[int, Callable[[str], Member]]],
-    constants: Member,
+def generate_extract(
+    holes: Sequence[Hole],
+    types: dict[str, str],
+    hosts: dict[str, Callable[[str], Member]],
+    constants: Member = "",
 ) -> Extract:
-    if not steps and not nested:
-        return lambda _groups: constants
-    if len(steps) == 1 and not nested:
-        (index, name, convert) = steps[0]
+    """The function for these holes, written out as one expression.
 
-        def extract_one(groups: Sequence[str]) -> Member:
-            value = convert(groups[index])
-            return constants if value is None else f"{constants}{name}{value}"
-
-        return extract_one
-
-    def extract(groups: Sequence[str]) -> Member:
-        members = constants
-        for index, name, convert in steps:
-            value = convert(groups[index])
-            if value is not None:
-                members += name + value
-        for index, host in nested:
-            members += host(groups[index])
-        return members
-
+    A call a value would cost more than the value: plain numbers are tested and taken in place.
+    """
+    scope: dict[str, object] = {"constants": constants, "encode": _encode}
+    terms = ["constants"] if constants else []
+    for index, hole in enumerate(holes):
+        group = f"groups[{index}]"
+        if hole.type in hosts:
+            scope[f"host{index}"] = hosts[hole.type]
+            terms.append(f"host{index}({group})")
+        elif hole.is_attribute:
+            convert = converter(hole.type, hole.parameter, types.get(hole.name, "string"))
+            scope[f"name{index}"] = member(hole.name)
+            if convert is quote:
+                terms.append(f"name{index} + encode({group}).decode()")
+            else:
+                scope[f"convert{index}"] = convert
+                slow = f"('' if (value := convert{index}({group})) is None else name{index}+value)"
+                plain = _PLAIN_TESTS.get(convert, "{group}").format(group=group)
+                terms.append(
+                    f"(name{index} + {group} if {plain} else {slow})"
+                    if convert in _PLAIN_TESTS
+                    else slow
+                )
+    source = f"lambda groups: {' + '.join(terms) or repr('')}"
+    # The text is made of indexes and of the names above; nothing of the template is in it.
+    extract: Extract = eval(source, scope)  # noqa: S307
     return extract
+
+
+_PLAIN_TESTS: dict[object, str] = {
+    int_json: "{group}.isdecimal() and {group}[0] != '0' and len({group}) < 18",
+    float_json: "'.' in {group} and ({group}[0] != '0' or {group}[1] == '.') and len({group}) < 18"
+    " and {group}.replace('.', '', 1).isdecimal()",
+}
+"""When the text of a group is already the JSON value, by converter."""

@@ -45,7 +45,8 @@ class Head(Struct, frozen=True, eq=False):
     stamp_kind: str
     """The notation of the time: `month_day`, `glog`, `date`, or empty for none."""
     members: str
-    """Attributes of the header as JSON members."""
+    """Attributes of the header as JSON members, without the comma before the first."""
+    pid: int | None = None
 
 
 class Beginning(Struct, frozen=True):
@@ -212,7 +213,7 @@ class HeaderReader:
         if head is None:
             log_format = "v0" if not bracket else "v1_prefixed" if process else "v1"
             members = (
-                f"{member('vllm.log.format')}{quote(log_format)}"
+                f'"vllm.log.format":{quote(log_format)}'
                 f"{'' if process is None else process.members}"
                 f"{member('code.file.path')}{quote(file)}"
                 f"{member('code.line.number')}{int(number)}"
@@ -221,7 +222,14 @@ class HeaderReader:
             head = self._keep(
                 key,
                 Head(
-                    log_format, level, SEVERITY_NUMBERS[level], process, lane, "month_day", members
+                    log_format,
+                    level,
+                    SEVERITY_NUMBERS[level],
+                    process,
+                    lane,
+                    "month_day",
+                    members,
+                    process and process.pid,
                 ),
             )
         text = found.string[: found.end("line") + 1]
@@ -232,14 +240,17 @@ class HeaderReader:
         key = (prefix, level)
         head = self._heads.get(key)
         if head is None:
-            members = f'{member("vllm.log.format")}"uvicorn"'
+            members = '"vllm.log.format":"uvicorn"'
             if process is None:
                 members += f'{member("vllm.process.kind")}"api_server"'
             else:
                 members += process.members
             lane = self.lane(prefix)
             number = SEVERITY_NUMBERS[level]
-            head = self._keep(key, Head("uvicorn", level, number, process, lane, "", members))
+            head = self._keep(
+                key,
+                Head("uvicorn", level, number, process, lane, "", members, process and process.pid),
+            )
         return Beginning(head, process, prefix, end, line[:end])
 
     def _foreign(
@@ -256,7 +267,7 @@ class HeaderReader:
             stamp, kind = groups["date"], "date"
         if process is None and "pid" in groups:
             process = self._process("", groups["pid"], None)
-        members = f"{member('vllm.log.format')}{quote(log_format)}"
+        members = f'"vllm.log.format":{quote(log_format)}'
         if process is not None:
             members += process.members
         if "rank" in groups:
@@ -269,7 +280,9 @@ class HeaderReader:
             members += f"{member('code.line.number')}{int(groups['line'])}"
         printed = None if number is None else (word if log_format == "tagged" else level)
         lane = self.lane(f"{prefix}{log_format}")
-        head = Head(log_format, printed, number, process, lane, kind, members)
+        head = Head(
+            log_format, printed, number, process, lane, kind, members, process and process.pid
+        )
         text = found.string[: found.end()]
         return Beginning(head, process, prefix, found.end(), text, stamp)
 

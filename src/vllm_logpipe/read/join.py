@@ -75,16 +75,15 @@ class Joiner:
             self._line += 1
             self._start_raw("", None, block.lines[0], block.offsets[0], truncated=True)
             return self._take()
-        if block.has_cr or block.has_escape:
-            for line, offset in zip(block.lines, block.offsets, strict=True):
-                self._line += 1
-                self._decorated(line, offset)
-            return self._take()
+        decorated = block.has_cr or block.has_escape
         heads = self._heads
         seconds = self.clock.known
         width = self._width
         for line, offset in zip(block.lines, block.offsets, strict=True):
             self._line += 1
+            if decorated and ("\r" in line or "\x1b" in line):
+                self._decorated(line, offset)
+                continue
             cut = line.find("] ")
             if cut > _STAMP:
                 header = line[: cut + 1]

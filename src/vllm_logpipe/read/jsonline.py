@@ -18,9 +18,9 @@ _KNOWN = frozenset(
 
 
 def read_json(line: str, lane: Lane) -> tuple[Head, str, str, dict[str, str]] | None:
-    """Header, printed time, message (traceback included) and ids of a JSON line; None for any other line.
+    """Header, printed time, message (traceback included) and ids of a JSON line.
 
-    Keys nobody knows are kept as one JSON text in `vllm.log.extra`.
+    None for any other line. Keys nobody knows are kept as one JSON text in `vllm.log.extra`.
     """
     try:
         document = _decode(line)
@@ -40,14 +40,16 @@ def read_json(line: str, lane: Lane) -> tuple[Head, str, str, dict[str, str]] | 
         name if isinstance(name, str) else "",
         str(pid) if isinstance(pid, int) and pid >= 0 else None,
     )
-    members = f'{member("vllm.log.format")}"json"{process.members}'
+    members = f'"vllm.log.format":"json"{process.members}'
     logger = document.get("name")
     if isinstance(logger, str):
         members += f"{member('vllm.log.logger.name')}{quote(logger)}"
     stamp = document.get("asctime")
     printed = stamp if isinstance(stamp, str) else ""
     number = SEVERITY_NUMBERS.get(level.upper())
-    head = Head("json", level, number, process, lane, "date" if printed else "", members)
+    head = Head(
+        "json", level, number, process, lane, "date" if printed else "", members, process.pid
+    )
     more = {key: value for key, value in document.items() if key not in _KNOWN}
     ids = {
         key: value for key in ("trace_id", "span_id") if isinstance(value := document.get(key), str)
