@@ -88,7 +88,7 @@ class Recognizer:
         if not failure and level in _FAILED_LEVELS:
             failure = self._classify_message(body)
         announces = entry.starts_instance or _VERSION in members
-        return Recognition(entry, members + failure, body, exact, announces)
+        return Recognition(entry, members + failure if failure else members, body, exact, announces)
 
     def _values(
         self, variant: Variant[EventEntry], found: re.Match[str]

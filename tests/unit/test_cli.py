@@ -200,7 +200,9 @@ def test_what_can_be_read_of_a_damaged_file_is_put_out(
     """The records before the damage come out; one line names the file."""
     content = MANY + os.urandom(200_000).hex().encode()
     packed = bytearray(
-        gzip.compress(content) if pack == "gzip" else zstandard.ZstdCompressor().compress(content)
+        gzip.compress(content)
+        if pack == "gzip"
+        else zstandard.ZstdCompressor(write_checksum=True).compress(content)
     )
     if damage == "truncated":
         del packed[-1000:]
@@ -253,7 +255,7 @@ def test_records_as_text(log: Path) -> None:
 
 def test_options_of_redaction(log: Path) -> None:
     """--original adds the line as printed, --redact takes more out, --keep leaves it in."""
-    line = f'{HEADER}192.0.2.1:1 - "GET /x?a=b HTTP/1.1" 200 OK\n'
+    line = f'INFO:     192.0.2.1:1 - "GET /x?a=b HTTP/1.1" 200 OK\n'
     log.write_text(line)
     (plain,) = bodies(succeeded(run("normalize", log)))
     assert plain == '192.0.2.1:1 - "GET /x?[redacted] HTTP/1.1" 200 OK'
@@ -264,7 +266,7 @@ def test_options_of_redaction(log: Path) -> None:
     assert record["body"] == '[redacted]:1 - "GET /x?a=b HTTP/1.1" 200 OK'
     attributes = record["attributes"]
     assert isinstance(attributes, dict)
-    assert attributes["log.record.original"] == f"{HEADER}{record['body']}"
+    assert attributes["log.record.original"] == f"INFO:     {record['body']}"
 
 
 @pytest.mark.parametrize("redirection", ["<&-", ">&-", ">/dev/full", "<&- >&-"])
@@ -315,7 +317,7 @@ def test_an_interrupt_ends_the_command_quietly() -> None:
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
-        process.stdin.write(MANY)
+        process.stdin.write(b"".join(MANY.splitlines(keepends=True)[:100]))
         process.stdin.flush()
         lines = [process.stdout.readline()]
         process.send_signal(signal.SIGINT)
@@ -323,7 +325,7 @@ def test_an_interrupt_ends_the_command_quietly() -> None:
         assert process.stderr.read() == b""
         assert process.wait(timeout=60) == 130
     numbers = [int(str(json.loads(line)["body"]).removeprefix("line ")) for line in lines]
-    assert numbers == list(range(len(numbers)))
+    assert numbers == list(range(100))
 
 
 def test_version_and_help() -> None:

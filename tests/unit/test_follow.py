@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 HEADER = "(EngineCore pid=7) INFO 11-30 12:00:01 [core.py:5] "
-PATIENCE_S = 20.0
+PATIENCE_S = 10.0
 """Long enough for a slow machine: a record is there within two seconds."""
 
 
@@ -91,6 +91,10 @@ def followers() -> Iterator[list[Follower]]:
         follower.close()
 
 
+END = "\n\n\n"
+"""Blank lines, after which a line without a header is known to be complete."""
+
+
 def append(path: Path, text: str) -> None:
     """Add to a file."""
     with path.open("a") as file:
@@ -117,19 +121,19 @@ def test_what_is_appended_is_put_out(tmp_path: Path, followers: list[Follower]) 
 def test_a_file_that_is_rotated_is_followed_on(tmp_path: Path, followers: list[Follower]) -> None:
     """After rename and create the new file is another stream; the old one is read to its end."""
     path = tmp_path / "a.log"
-    path.write_text("one\n")
+    path.write_text(f"one{END}")
     follower = Follower(path)
     followers.append(follower)
     first = follower.record()
     assert first["body"] == "one"
     path.rename(tmp_path / "a.log.1")
-    append(tmp_path / "a.log.1", "two\n")
+    append(tmp_path / "a.log.1", f"two{END}")
     assert follower.body() == "two"
-    path.write_text("three\n")
+    path.write_text(f"three{END}")
     third = follower.record()
     assert third["body"] == "three"
     assert third["resource"] != first["resource"]
-    append(path, "four\n")
+    append(path, f"four{END}")
     assert follower.body() == "four"
     assert follower.stop() == (130, b"")
 
@@ -137,11 +141,11 @@ def test_a_file_that_is_rotated_is_followed_on(tmp_path: Path, followers: list[F
 def test_a_file_that_is_cut_short_is_read_anew(tmp_path: Path, followers: list[Follower]) -> None:
     """After a truncation (logrotate's copytruncate) the file is read from its start."""
     path = tmp_path / "a.log"
-    path.write_text("a rather long line\n")
+    path.write_text(f"a rather long line{END}")
     follower = Follower(path)
     followers.append(follower)
     first = follower.record()
-    path.write_text("new\n")
+    path.write_text(f"new{END}")
     second = follower.record()
     assert (first["body"], second["body"]) == ("a rather long line", "new")
     assert uid(first) != uid(second)
@@ -158,12 +162,12 @@ def uid(record: dict[str, object]) -> object:
 def test_a_file_that_goes_away_is_waited_for(tmp_path: Path, followers: list[Follower]) -> None:
     """Between the removal of a file and the next one of its name nothing is said."""
     path = tmp_path / "a.log"
-    path.write_text("one\n")
+    path.write_text(f"one{END}")
     follower = Follower(path)
     followers.append(follower)
     assert follower.body() == "one"
     path.unlink()
-    (tmp_path / "b.log").write_text("two\n")
+    (tmp_path / "b.log").write_text(f"two{END}")
     (tmp_path / "b.log").rename(path)
     assert follower.body() == "two"
     assert follower.stop() == (130, b"")
@@ -178,7 +182,7 @@ def test_several_files_are_followed_at_once(tmp_path: Path, followers: list[Foll
     followers.append(follower)
     for number in range(2):
         for path in paths:
-            append(path, f"{path.name} {number}\n")
+            append(path, f"{path.name} {number}{END}")
             assert follower.body() == f"{path.name} {number}"
     assert follower.stop() == (130, b"")
 
@@ -186,7 +190,7 @@ def test_several_files_are_followed_at_once(tmp_path: Path, followers: list[Foll
 def test_an_interrupt_puts_out_what_was_read(tmp_path: Path, followers: list[Follower]) -> None:
     """A record that is still open is not lost by Ctrl-C."""
     path = tmp_path / "a.log"
-    path.write_text(f"raw\n{HEADER}open\n")
+    path.write_text(f"raw{END}{HEADER}open\n")
     follower = Follower(path)
     followers.append(follower)
     assert follower.body() == "raw"
@@ -218,7 +222,7 @@ def test_a_named_pipe_can_be_followed(tmp_path: Path, followers: list[Follower])
     os.mkfifo(path)
     writer = os.open(path, os.O_RDWR)
     try:
-        os.write(writer, b"one\ntwo\n")
+        os.write(writer, b"one\n\n\ntwo\n")
         follower = Follower(path)
         followers.append(follower)
         assert follower.body() == "one"

@@ -58,12 +58,14 @@ class _Fork(Generic[C]):
     __slots__ = ("default", "search", "start", "table")
 
     def __init__(self, candidates: tuple[C, ...], start: int) -> None:
-        stops = sorted({c.stop for c in candidates if c.stop}, key=len, reverse=True)
+        stops = {c.stop for c in candidates if c.lead and c.stop}
+        longest_first = sorted(stops, key=len, reverse=True)
         self.start = start
-        self.search = re.compile("|".join(map(re.escape, stops))).search
-        self.default = tuple(c for c in candidates if not c.stop)
+        self.search = re.compile("|".join(map(re.escape, longest_first))).search
+        self.default = tuple(c for c in candidates if not (c.lead and c.stop))
         self.table = {
-            stop: tuple(c for c in candidates if stop.startswith(c.stop)) for stop in stops
+            stop: tuple(c for c in candidates if not c.lead or stop.startswith(c.stop))
+            for stop in stops
         }
 
 
@@ -151,6 +153,9 @@ def _fork(node: _Node[C] | _Leaf[C]) -> _Node[C] | _Leaf[C]:
         if not isinstance(default, _Node):
             node.default = default
         return node
-    if not isinstance(node, tuple) or len(node) < _FORK_SIZE or len({c.lead for c in node}) > 1:
+    if not isinstance(node, tuple) or len(node) < _FORK_SIZE:
         return node
-    return _Fork(node, len(node[0].lead)) if any(c.stop for c in node) else node
+    leads = {c.lead for c in node if c.lead}
+    if len(leads) != 1 or not any(c.lead and c.stop for c in node):
+        return node
+    return _Fork(node, len(leads.pop()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
@@ -33,10 +33,13 @@ _PRIVATE = {
 }
 _EMPTY = frozenset({"None", "[]", "{}", "()", "set()", ""})
 _MAX_SHAPES = 8
+_MAX_DEPTH = 6
 _NAME = re.compile(r"[A-Za-z_]\w{0,63}")
 _QUOTED = r"""'(?:[^'\\]++|\\.)*+'|"(?:[^"\\]++|\\.)*+\""""
-_PLAIN_VALUE = r"""[^,()\[\]{}<>'"=]*+(?:\[\])?+"""
-_MAX_DEPTH = 6
+_PLAIN = r"""[^,()\[\]{}<>'"=]*+(?:\[\])?+"""
+_JSON_INT = r"(?:(-?(?:0|[1-9][0-9]{0,17}))|None)"
+_JSON_FLOAT = r"(?:(-?(?:0|[1-9][0-9]{0,15})\.[0-9]{1,17})|None)"
+"""Numbers that are JSON as they stand."""
 
 
 def _bracketed(depth: int) -> str:
@@ -45,21 +48,35 @@ def _bracketed(depth: int) -> str:
     return rf"""[\[({{](?:[^\[\](){{}}'"]++|{_QUOTED}{inner})*+[\])}}]"""
 
 
-_PRIVATE_VALUE = rf"(None|[A-Za-z_.]{{0,64}}+{_bracketed(_MAX_DEPTH)}|{_QUOTED})"
+_WRITTEN = rf"(None|[A-Za-z_.]{{0,64}}+{_bracketed(_MAX_DEPTH)}|{_QUOTED})"
 """A value a client may have written."""
-_JSON_INT = r"(-?(?:0|[1-9][0-9]{0,17}))|None"
-_JSON_FLOAT = r"(-?(?:0|[1-9][0-9]{0,15})\.[0-9]{1,17})|None"
-"""Numbers that are JSON as they stand."""
-_LEARNABLE = re.compile(rf"{_PLAIN_VALUE}|{_PRIVATE_VALUE}", re.DOTALL)
+_LEARNABLE = re.compile(rf"{_PLAIN}|{_WRITTEN}", re.DOTALL)
 
 
 class _Shape(Struct, frozen=True):
-    """The keys of one release, in its order, as one pattern that reads them all at once."""
+    """The keys of one release, in its order, as patterns that read them all at once."""
 
-    pattern: re.Pattern[str]
-    reads: tuple[tuple[int, str, str], ...]
-    """Group, JSON member and what makes the printed number one of the attribute's type."""
-    privates: tuple[tuple[int, str], ...]
+    plain: Callable[[str], re.Match[str] | None]
+    """For texts in which no client wrote anything: its groups are the numbers."""
+    full: Callable[[str], re.Match[str] | None]
+    """For all texts: its groups are the numbers and what clients may have written."""
+    numbers: tuple[int, ...]
+    """Groups of `full` that hold the numbers."""
+    written: tuple[int, ...]
+    """Groups of `full` that hold what clients may have written."""
+    names: tuple[str, ...]
+    """JSON members of the numbers."""
+    endings: tuple[str, ...]
+    """What makes a printed number one of the attribute's type."""
+    privates: tuple[str, ...]
+    """Keys that clients write values for."""
+
+    def read(self, numbers: Sequence[str | None]) -> Member:
+        members = ""
+        for name, number, ending in zip(self.names, numbers, self.endings, strict=True):
+            if number is not None:
+                members += name + number + ending
+        return members
 
 
 class SamplingParams:
@@ -75,83 +92,80 @@ class SamplingParams:
 
     def members(self, text: str) -> Member:
         """The GenAI request attributes as JSON members."""
-        members = ""
         last = self._last
-        found = last[1:] if last is not None and last[0] is text else self._match(text)
-        if found is None:
-            for key, start, end in key_spans(text):
-                if key in _READ:
-                    members += _member(*_READ[key], text[start:end])
-            return members
-        shape, match = found
-        for group, name, ending in shape.reads:
-            value = match[group]
-            if value is not None:
-                members += name + value + ending
-        return members
+        if last is not None and last[0] is text:
+            return last[1].read(last[2].groups())
+        for shape in self._shapes:
+            if match := shape.full(text):
+                return shape.read(match.group(0, *shape.numbers)[1:])
+        return "".join(
+            _member(*_READ[key], text[start:end])
+            for key, start, end in key_spans(text)
+            if key in _READ
+        )
 
     def redact(self, text: str, keep: frozenset[str], placeholder: Callable[[str], str]) -> str:
         """The text with the values a client wrote (stop strings, schemas, token ids) replaced."""
-        found = self._match(text)
-        if found is None:
+        if self._fits_plainly(text):
+            return text
+        for shape in self._shapes:
+            if match := shape.full(text):
+                values = [
+                    (key, *match.span(group))
+                    for key, group in zip(shape.privates, shape.written, strict=True)
+                ]
+                break
+        else:
             self._learn(text)
             values = [(key, start, end) for key, start, end in key_spans(text) if key in _PRIVATE]
-        else:
-            shape, match = found
-            values = [(key, *match.span(group)) for group, key in shape.privates]
-        spans = [
+        private = [
             (start, end, placeholder(text[start:end]))
             for key, start, end in values
             if _PRIVATE[key] not in keep and text[start:end] not in _EMPTY
         ]
-        return replace_values(text, spans) if spans else text
+        return replace_values(text, private) if private else text
 
-    def _match(self, text: str) -> tuple[_Shape, re.Match[str]] | None:
-        for index, shape in enumerate(self._shapes):
-            if match := shape.pattern.fullmatch(text):
-                if index:
-                    self._shapes.insert(0, self._shapes.pop(index))
+    def _fits_plainly(self, text: str) -> bool:
+        for shape in self._shapes:
+            if match := shape.plain(text):
                 self._last = text, shape, match
-                return shape, match
-        return None
+                return True
+        return False
 
     def _learn(self, text: str) -> None:
-        """Take up the keys of a text, where no value is nested deeper than a list."""
+        """Take up the keys of a text, where no value is nested too deep."""
         opening, bracket, _ = text.partition("(")
         values = {key: text[start:end] for key, start, end in key_spans(text)}
-        keys = list(values)
-        if not bracket or not keys or not all(map(_NAME.fullmatch, (opening, *keys))):
+        if not bracket or not values or not all(map(_NAME.fullmatch, (opening, *values))):
             return
-        if not all(_LEARNABLE.fullmatch(value) for value in values.values()):
+        if not all(map(_LEARNABLE.fullmatch, values.values())):
             return
-        reads: list[tuple[int, str, str]] = []
-        privates: list[tuple[int, str]] = []
-        pieces: list[str] = []
-        group = 0
-        for key in keys:
-            value = f"(?:{_PLAIN_VALUE})"
-            if key in _READ:
-                group += 1
-                name, convert = _READ[key]
-                whole = convert is int_json or key == "top_k"
-                value = f"(?:{_JSON_INT if whole else _JSON_FLOAT})"
-                reads.append((group, name, ".0" if key == "top_k" else ""))
-            elif key in _PRIVATE:
-                group += 1
-                value = _PRIVATE_VALUE
-                privates.append((group, key))
-            pieces.append(f"{key}={value}")
-        pattern = re.compile(rf"{opening}\({', '.join(pieces)}\)", re.DOTALL)
-        if pattern.fullmatch(text):
-            self._shapes.insert(0, _Shape(pattern, tuple(reads), tuple(privates)))
+        reads = [key for key in values if key in _READ]
+        plain = {key: _number(key) if key in _READ else _PLAIN for key in values}
+        full = {key: _WRITTEN if key in _PRIVATE else plain[key] for key in values}
+        groups = [key for key in values if key in _READ or key in _PRIVATE]
+        shape = _Shape(
+            _pattern(opening, plain),
+            _pattern(opening, full),
+            tuple(groups.index(key) + 1 for key in reads),
+            tuple(groups.index(key) + 1 for key in groups if key in _PRIVATE),
+            tuple(_READ[key][0] for key in reads),
+            tuple(".0" if key == "top_k" else "" for key in reads),
+            tuple(key for key in values if key in _PRIVATE),
+        )
+        if shape.full(text):
+            self._shapes.insert(0, shape)
             del self._shapes[_MAX_SHAPES:]
 
 
-_PARAMS = SamplingParams()
-"""One for all: what it learns is the order of keys, not their values."""
+def _number(key: str) -> str:
+    """The pattern of a number: `top_k` is printed whole, and is a double by convention."""
+    return _JSON_INT if key == "top_k" or _READ[key][1] is int_json else _JSON_FLOAT
 
-sampling_members = _PARAMS.members
-redact_sampling = _PARAMS.redact
+
+def _pattern(opening: str, values: dict[str, str]) -> Callable[[str], re.Match[str] | None]:
+    pieces = ", ".join(f"{key}={value}" for key, value in values.items())
+    return re.compile(rf"{opening}\({pieces}\)", re.DOTALL).fullmatch
 
 
 def _member(name: str, convert: Callable[[str], str | None], text: str) -> Member:
@@ -162,3 +176,10 @@ def _member(name: str, convert: Callable[[str], str | None], text: str) -> Membe
     except ValueError:
         return ""
     return "" if value is None else name + value
+
+
+_PARAMS = SamplingParams()
+"""One for all: what it learns is the order of keys, not their values."""
+
+sampling_members = _PARAMS.members
+redact_sampling = _PARAMS.redact

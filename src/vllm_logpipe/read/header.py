@@ -229,7 +229,7 @@ class HeaderReader:
                     lane,
                     "month_day",
                     members,
-                    process and process.pid,
+                    process.pid if process else None,
                 ),
             )
         text = found.string[: found.end("line") + 1]
@@ -249,7 +249,16 @@ class HeaderReader:
             number = SEVERITY_NUMBERS[level]
             head = self._keep(
                 key,
-                Head("uvicorn", level, number, process, lane, "", members, process and process.pid),
+                Head(
+                    "uvicorn",
+                    level,
+                    number,
+                    process,
+                    lane,
+                    "",
+                    members,
+                    process.pid if process else None,
+                ),
             )
         return Beginning(head, process, prefix, end, line[:end])
 
@@ -281,7 +290,14 @@ class HeaderReader:
         printed = None if number is None else (word if log_format == "tagged" else level)
         lane = self.lane(f"{prefix}{log_format}")
         head = Head(
-            log_format, printed, number, process, lane, kind, members, process and process.pid
+            log_format,
+            printed,
+            number,
+            process,
+            lane,
+            kind,
+            members,
+            process.pid if process else None,
         )
         text = found.string[: found.end()]
         return Beginning(head, process, prefix, found.end(), text, stamp)

@@ -10,6 +10,7 @@ import re
 from collections import deque
 from collections.abc import Callable
 
+from vllm_logpipe.model import LogRecord
 from vllm_logpipe.read.clock import NS, Clock
 from vllm_logpipe.read.draft import Draft, TimeSource, Traceback
 from vllm_logpipe.read.exceptions import starts_traceback
@@ -38,7 +39,8 @@ class Joiner:
     """Joins the lines of one stream.
 
     `knows` says whether a text is a message of the catalogue in a given format; `declares` whether
-    the first text declares the second as its further line.
+    the first text declares the second as its further line. `complete` makes the record of a line
+    that is one by itself, from its head, header, text, offset, time and how that was found.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class Joiner:
         clock: Clock,
         knows: Callable[[str, str], bool],
         declares: Callable[[str, str, str], bool],
+        complete: Callable[[Head, str, str, int, int, TimeSource], LogRecord],
         *,
         live: bool = False,
     ) -> None:
@@ -53,6 +56,7 @@ class Joiner:
         self.observed_ns = 0
         self._knows = knows
         self._declares = declares
+        self._complete = complete
         self._live = live
         self._settings = load_settings()
         self._reader = HeaderReader()
@@ -60,7 +64,7 @@ class Joiner:
         self._heads: dict[str, Head] = {}
         self._line = 0
         self._raw: dict[str, Draft] = {}
-        self._pending: deque[Draft] = deque()
+        self._pending: deque[Draft | LogRecord] = deque()
         self._undated: list[Draft] | None = []
         self._undated_since = 0
         self._stream = Lane()
@@ -69,8 +73,8 @@ class Joiner:
         self._cr_absent = False
         self._crlf = False
 
-    def feed(self, block: Block) -> list[Draft]:
-        """Take lines; gives the drafts that are complete, in the order they began."""
+    def feed(self, block: Block) -> list[Draft | LogRecord]:
+        """Take lines; gives the drafts and records that are complete, in the order they began."""
         if block.continued:
             self._line += 1
             self._start_raw("", None, block.lines[0], block.offsets[0], truncated=True)
@@ -103,29 +107,34 @@ class Joiner:
             self._physical(line, offset, 0)
         return self._take()
 
-    def expire(self) -> list[Draft]:
+    def expire(self) -> list[Draft | LogRecord]:
         """Close what is open: the caller knows that no more lines of it are to be expected."""
         for draft in self._pending:
-            draft.closed = True
+            if draft.__class__ is Draft:
+                draft.closed = True
         return self._take()
 
-    def flush(self) -> list[Draft]:
+    def flush(self) -> list[Draft | LogRecord]:
         """Close everything; gives the rest."""
         for key in list(self._bars):
             self._close_bar(key)
         if self._undated:
             self._date_undated(None)
         for draft in self._pending:
-            draft.closed = True
+            if draft.__class__ is Draft:
+                draft.closed = True
         self._raw.clear()
         return self._take()
 
-    def _take(self) -> list[Draft]:
+    def _take(self) -> list[Draft | LogRecord]:
         pending = self._pending
         line = self._line
-        taken: list[Draft] = []
+        taken: list[Draft | LogRecord] = []
         while pending:
             draft = pending[0]
+            if isinstance(draft, LogRecord):
+                taken.append(pending.popleft())
+                continue
             if not draft.closed and line - draft.last_line <= draft.gap:
                 break
             if draft.time < 0:
@@ -203,14 +212,20 @@ class Joiner:
             draft.closed = True
         if not cr:
             self._cr_absent = True
-        draft = Draft(head, header, text, offset, line, MAX_GAP)
+        if second < 0 or self._undated is not None:
+            draft = Draft(head, header, text, offset, line, MAX_GAP)
+            if second < 0:
+                self._inherit(draft, lane)
+            else:
+                self._date(draft, lane, second, 0)
+        else:
+            stream = self._stream
+            lane.second = stream.second = second
+            lane.fraction = stream.fraction = 0
+            draft = Draft(head, header, text, offset, line, MAX_GAP, self.clock.unique(second, 0))
         draft.cr = cr
         lane.draft = draft
         self._pending.append(draft)
-        if second < 0:
-            self._inherit(draft, lane)
-        else:
-            self._date(draft, lane, second, 0)
         if not text:
             draft.state = Traceback.EXPECTED
             self._raw[""] = draft
@@ -259,8 +274,17 @@ class Joiner:
         return False
 
     def _uvicorn(self, head: Head, header: str, text: str, offset: int) -> None:
+        """A uvicorn line: complete, unless a traceback may follow."""
+        lane = head.lane
+        last = lane if lane.second >= 0 else self._stream
+        if last.second >= 0 and head.level not in ("ERROR", "CRITICAL"):
+            time = self.clock.unique(last.second, last.fraction)
+            self._pending.append(
+                self._complete(head, header, text, offset, time, TimeSource.PREVIOUS)
+            )
+            return
         draft = Draft(head, header, text, offset, self._line, 0)
-        self._inherit(draft, head.lane)
+        self._inherit(draft, lane)
         self._pending.append(draft)
         if head.level in ("ERROR", "CRITICAL"):
             draft.gap = MAX_GAP

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from vllm_logpipe.model import LogRecord
-from vllm_logpipe.read.clock import rfc3339
+from vllm_logpipe.read.clock import NS, rfc3339
 
 _encode = msgspec.json.encode
 
@@ -16,9 +16,13 @@ def encode_ndjson(records: Iterable[LogRecord]) -> bytes:
     """The records as UTF-8 NDJSON, each line ended by LF; empty for no records."""
     pieces: list[str] = []
     add = pieces.append
-    observed_ns = -1
-    observed = ""
+    observed_ns = second_now = -1
+    observed = second_text = ""
     for record in records:
+        second, fraction = divmod(record.time_unix_nano, NS)
+        if second != second_now:
+            second_now = second
+            second_text = rfc3339(second * NS)[:-1]
         if record.observed_time_unix_nano != observed_ns:
             observed_ns = record.observed_time_unix_nano
             observed = rfc3339(observed_ns)
@@ -30,7 +34,8 @@ def encode_ndjson(records: Iterable[LogRecord]) -> bytes:
         event = "" if record.event_name is None else f',"event_name":"{record.event_name}"'
         ids = "" if record.trace_id is None and record.span_id is None else _ids(record)
         add(
-            f'{{"timestamp":"{rfc3339(record.time_unix_nano)}","observed_timestamp":"{observed}"'
+            f'{{"timestamp":"{second_text}{f".{fraction:09d}Z" if fraction else "Z"}"'
+            f',"observed_timestamp":"{observed}"'
             f'{level}{event},"body":{_encode(record.body).decode()}'
             f',"attributes":{record.attributes_json},"resource":{record.resource_json}{ids}}}\n'
         )
