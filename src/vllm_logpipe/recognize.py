@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -31,8 +31,19 @@ _HEAD_NAMES = frozenset(
 )
 """Attributes that a header may give too: the message's own value stands."""
 
-_Bound: TypeAlias = tuple[tuple[tuple[int, Callable[[str], str]], ...], Member, bool, Extract]
-"""What a variant needs with a redactor: scrubs by group, class members, exactness, extraction."""
+_Scrubs: TypeAlias = tuple[tuple[int, Callable[[str], str]], ...]
+
+
+class _Bound(Struct, frozen=True):
+    """What a variant needs with a redactor."""
+
+    scrubs: _Scrubs
+    """What redacts a group, by its index."""
+    extract: Extract
+    failure: Member
+    """The error class, as members."""
+    exact: bool
+    announces: bool
 
 
 class Recognition(Struct, frozen=True, gc=False):
@@ -84,50 +95,46 @@ class Recognizer:
             if level in _FAILED_LEVELS:
                 return Recognition(None, self._classify_message(body), body, exact=True)
             return Recognition(None, "", body, exact=True)
-        entry, members, body, failure, exact = self._values(*found)
-        if not failure and level in _FAILED_LEVELS:
-            failure = self._classify_message(body)
-        announces = entry.starts_instance or _VERSION in members
-        return Recognition(entry, members + failure if failure else members, body, exact, announces)
+        variant, match = found
+        bound = self._bound.get(variant) or self._bind(variant)
+        groups: Sequence[str] = match.groups()
+        body = text
+        for index, scrub in bound.scrubs:
+            value = groups[index]
+            if scrub(value) is not value:
+                body, groups = _redact(match, groups, bound.scrubs)
+                break
+        members = bound.extract(groups)
+        if bound.failure:
+            members += bound.failure
+        elif level in _FAILED_LEVELS:
+            members += self._classify_message(body)
+        return Recognition(
+            variant.entry, members, body, bound.exact, bound.announces or _VERSION in members
+        )
 
     def _values(
-        self, variant: Variant[EventEntry], found: re.Match[str]
-    ) -> tuple[EventEntry, Member, str, Member, bool]:
-        """Entry, members, redacted text, class members, and whether no name stands twice."""
-        bound = self._bound.get(variant)
-        if bound is None:
-            bound = self._bind(variant)
-        scrubs, failure, exact, extract = bound
-        groups: tuple[str, ...] = found.groups()
-        changed: dict[int, str] | None = None
-        for index, scrub in scrubs:
-            value = groups[index]
-            clean = scrub(value)
-            if clean is not value:
-                if changed is None:
-                    changed = {}
-                changed[index] = clean
-        if changed is None:
-            return variant.entry, extract(groups), found.string, failure, exact
-        text = replace_values(
-            found.string, [(*found.span(index + 1), clean) for index, clean in changed.items()]
-        )
-        groups = tuple(changed.get(index, value) for index, value in enumerate(groups))
-        return variant.entry, extract(groups), text, failure, exact
+        self, variant: Variant[EventEntry], match: re.Match[str]
+    ) -> tuple[Member, str, Member]:
+        """Members, redacted text and class members of a part of a text."""
+        bound = self._bound.get(variant) or self._bind(variant)
+        body, groups = _redact(match, match.groups(), bound.scrubs)
+        return bound.extract(groups), body, bound.failure
 
     def _bind(self, variant: Variant[EventEntry]) -> _Bound:
+        entry = variant.entry
         extract = variant.extract
         scrubs = tuple(
             (index, self._scrub_of(variant, hole))
             for index, hole in enumerate(variant.template.holes)
             if hole.is_open
         )
-        templates = [variant.template, *map(parse_template, variant.entry.fields)]
+        templates = [variant.template, *map(parse_template, entry.fields)]
         names = {h.name for template in templates for h in attribute_holes(template)}
-        names.update(target.partition(":")[0] for target in variant.entry.keys.values())
-        names.update(variant.entry.constants)
+        names.update(target.partition(":")[0] for target in entry.keys.values())
+        names.update(entry.constants)
         exact = not any(n in _HEAD_NAMES or n.startswith("vllm.rank.") for n in names)
-        bound = scrubs, class_members(variant.entry), exact, extract
+        bound = _Bound(scrubs, extract, class_members(entry), exact, entry.starts_instance)
         self._bound[variant] = bound
         return bound
 
@@ -148,9 +155,11 @@ class Recognizer:
         found = self._catalogue.find(message, log_format) if message else None
         first, _, further = message.partition("\n")
         if found is not None:
-            entry, members, body, failure, _ = self._values(*found)
+            entry = found[0].entry
+            members, body, failure = self._values(*found)
         elif further and (found := self._catalogue.find(first, log_format)):
-            entry, members, body, failure, _ = self._values(*found)
+            entry = found[0].entry
+            members, body, failure = self._values(*found)
             further = self._redactor.scrub(further)
             body = f"{body}\n{further}"
             members += self._declared(entry, further)
@@ -209,6 +218,19 @@ class Recognizer:
         if by_type := self._catalogue.classify_type(exception_type):
             return by_type, class_members(by_type)
         return None
+
+
+def _redact(
+    match: re.Match[str], groups: Sequence[str], scrubs: _Scrubs
+) -> tuple[str, Sequence[str]]:
+    """The text of a match and its groups, redacted."""
+    clean = list(groups)
+    spans: list[tuple[int, int, str]] = []
+    for index, scrub in scrubs:
+        clean[index] = scrub(groups[index])
+        if clean[index] is not groups[index]:
+            spans.append((*match.span(index + 1), clean[index]))
+    return replace_values(match.string, spans) if spans else match.string, clean
 
 
 def deduplicate(attributes: str) -> str:

@@ -8,8 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from vllm_logpipe import Catalogue, LogRecord, Normalizer, load_catalogue
-from vllm_logpipe.read.clock import Clock
-from vllm_logpipe.read.join import MAX_RECORD_LENGTH, Joiner
+from vllm_logpipe.read.join import MAX_RECORD_LENGTH
 from vllm_logpipe.read.lines import MAX_LINE_LENGTH, LineSplitter
 
 REFERENCE = datetime(2026, 12, 1, tzinfo=UTC).timestamp()
@@ -220,11 +219,10 @@ def test_a_record_of_many_characters_is_cut() -> None:
 
 def joined(data: str, limit: int) -> list[tuple[str, bool]]:
     """Text of each record, and whether it was cut, where lines are cut at some length."""
-    joiner = Joiner(Clock(REFERENCE), lambda *_texts: False, lambda *_texts: False)
-    splitter = LineSplitter(limit)
-    blocks = [*splitter.feed(data.encode()), *splitter.flush()]
-    drafts = [draft for block in blocks for draft in joiner.feed(block)] + joiner.flush()
-    return [(draft.body(), draft.truncated) for draft in drafts]
+    normalizer = Normalizer("test", catalogue=catalogue(), reference=REFERENCE)
+    normalizer._splitter = LineSplitter(limit)
+    records = normalizer.feed(data.encode()) + normalizer.flush()
+    return [(record.body, "vllm.log.truncated" in record.attributes) for record in records]
 
 
 @pytest.mark.parametrize("header", ["", A, "(A pid=1) "])

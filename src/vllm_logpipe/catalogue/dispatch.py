@@ -38,6 +38,8 @@ C = TypeVar("C", bound=Candidate)
 _MAX_STEP = 24
 _LEAF_SIZE = 2
 _FORK_SIZE = 3
+_SHORT_SHARE = 20
+"""One in so many literals may end within a step of the trie."""
 
 
 class _Node(Generic[C]):
@@ -83,6 +85,8 @@ class Dispatcher(Generic[C]):
         everything = sorted(candidates, key=lambda candidate: candidate.rank)
         self._root: _Node[C] | _Leaf[C] = _build([c for c in everything if c.lead], 0)
         self._inner = [(c.anchor, c) for c in everything if not c.lead]
+        self._words = frozenset(_word(anchor) for anchor, _ in self._inner) - {""}
+        self._wordless = [(anchor, c) for anchor, c in self._inner if not _word(anchor)]
         for candidate, text in examples:
             if not candidate.lead:
                 self._insert(candidate, text)
@@ -100,7 +104,10 @@ class Dispatcher(Generic[C]):
 
     def inner(self, text: str) -> Iterator[C]:
         """The candidates that begin with a hole and whose longest literal is in the text."""
-        for anchor, candidate in self._inner:
+        inner = self._inner
+        if self._words.isdisjoint(text.split(" ")):
+            inner = self._wordless
+        for anchor, candidate in inner:
             if anchor in text:
                 yield candidate
 
@@ -129,20 +136,33 @@ class Dispatcher(Generic[C]):
             parent.table[key] = merged
 
 
+def _word(anchor: str) -> str:
+    """The longest part of a literal that stands between blanks: a text without it has no match."""
+    return max(anchor.split(" ")[1:-1], key=len, default="")
+
+
 def _build(candidates: Sequence[C], start: int) -> _Node[C] | _Leaf[C]:
-    finished = [c for c in candidates if len(c.lead) <= start]
     longer = [c for c in candidates if len(c.lead) > start]
     if len(candidates) <= _LEAF_SIZE or not longer:
         return tuple(candidates)
-    step = min(_MAX_STEP, *(len(c.lead) - start for c in longer))
-    node: _Node[C] = _Node(start, start + step, tuple(finished))
+    step = _step(sorted(len(c.lead) - start for c in longer))
+    # The few whose literal ends within the step go along with all that begin like them.
+    short = [c for c in candidates if len(c.lead) < start + step]
+    node: _Node[C] = _Node(start, start + step, tuple(short))
     groups: dict[str, list[C]] = {}
-    for candidate in longer:
-        groups.setdefault(candidate.lead[start : start + step], []).append(candidate)
+    for candidate in candidates:
+        if len(candidate.lead) >= start + step:
+            groups.setdefault(candidate.lead[start : start + step], []).append(candidate)
     for key, group in groups.items():
-        merged = sorted([*finished, *group], key=lambda c: c.rank)
+        fitting = [c for c in short if key.startswith(c.lead[start:])]
+        merged = sorted([*fitting, *group], key=lambda c: c.rank)
         node.table[key] = _build(merged, start + step)
     return node
+
+
+def _step(lengths: Sequence[int]) -> int:
+    """How many characters decide next: as many as nearly all of the literals still have."""
+    return min(_MAX_STEP, lengths[min(len(lengths) // _SHORT_SHARE, len(lengths) - 1)])
 
 
 def _fork(node: _Node[C] | _Leaf[C]) -> _Node[C] | _Leaf[C]:

@@ -56,6 +56,8 @@ _LEARNABLE = re.compile(rf"{_PLAIN}|{_WRITTEN}", re.DOTALL)
 class _Shape(Struct, frozen=True):
     """The keys of one release, in its order, as patterns that read them all at once."""
 
+    count: int
+    """The number of keys: no other text without a client's words has as many equals signs."""
     plain: Callable[[str], re.Match[str] | None]
     """For texts in which no client wrote anything: its groups are the numbers."""
     full: Callable[[str], re.Match[str] | None]
@@ -126,8 +128,9 @@ class SamplingParams:
         return replace_values(text, private) if private else text
 
     def _fits_plainly(self, text: str) -> bool:
+        count = text.count("=")
         for shape in self._shapes:
-            if match := shape.plain(text):
+            if shape.count == count and (match := shape.plain(text)):
                 self._last = text, shape, match
                 return True
         return False
@@ -145,6 +148,7 @@ class SamplingParams:
         full = {key: _WRITTEN if key in _PRIVATE else plain[key] for key in values}
         groups = [key for key in values if key in _READ or key in _PRIVATE]
         shape = _Shape(
+            len(values),
             _pattern(opening, plain),
             _pattern(opening, full),
             tuple(groups.index(key) + 1 for key in reads),

@@ -12,6 +12,7 @@ _REQUEST = re.compile(
     r' HTTP/(?P<version>[0-9.]{1,4})" (?P<status>[0-9]{3})(?: [^"]{0,64})?',
     re.DOTALL,
 )
+_ADDRESS = re.compile(r"[0-9A-Za-z.:%_-]{1,64}")
 _MAX_CACHED = 4096
 _MAX_CACHED_LENGTH = 256
 _EVENT = f'{member("vllm.phase")}"serving"'
@@ -39,7 +40,9 @@ class AccessReader:
         """Attributes and redacted text of an access line; None for any other text."""
         client, separator, request = text.partition(" - ")
         address, colon, port = client.rpartition(":")
-        if not separator or not colon or not port.isdecimal() or len(port) > 5 or '"' in address:
+        if not separator or not colon or not port.isdecimal() or len(port) > 5:
+            return None
+        if not _ADDRESS.fullmatch(address):
             return None
         try:
             cached = self._cache[request]
@@ -50,7 +53,7 @@ class AccessReader:
         members, clean = cached
         address = self._address(address)
         return (
-            f'{_EVENT},"client.address":{quote(address)},"client.port":{int(port)}{members}',
+            f'{_EVENT},"client.address":"{address}","client.port":{int(port)}{members}',
             f"{address}:{port} - {clean}",
         )
 

@@ -54,7 +54,8 @@ class Clock:
         self._latest: dict[object, int] = {}
         self.known: dict[str, int] = {}
         """Seconds by printed month-and-day times that mean the same for every process."""
-        self._used: dict[int, int] = {}
+        self.used: dict[int, int] = {}
+        """ns given out already, by second: a caller in a hurry counts on here itself."""
         self._repeated_hour = False
 
     def resolve(self, stamp: str, kind: str, lane: object) -> tuple[int, int] | None:
@@ -99,14 +100,14 @@ class Clock:
         """The time in ns, moved on by ns where the stream has used it: order is kept."""
         base = second * NS + fraction
         key = second if not fraction else base // 1_000_000
-        used = self._used.get(key)
+        used = self.used.get(key)
         if used is None:
-            if len(self._used) >= _MAX_SECONDS:
-                for old in list(self._used)[: _MAX_SECONDS // 2]:
-                    del self._used[old]
-            self._used[key] = 0
+            if len(self.used) >= _MAX_SECONDS:
+                for old in list(self.used)[: _MAX_SECONDS // 2]:
+                    del self.used[old]
+            self.used[key] = 0
             return base
-        self._used[key] = used + 1
+        self.used[key] = used + 1
         return base + used + 1
 
     def _month_day(self, stamp: str, lane: object) -> int | None:

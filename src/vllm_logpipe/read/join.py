@@ -54,6 +54,7 @@ class Joiner:
     ) -> None:
         self.clock = clock
         self.observed_ns = 0
+        self._used = clock.used
         self._knows = knows
         self._declares = declares
         self._complete = complete
@@ -222,7 +223,13 @@ class Joiner:
             stream = self._stream
             lane.second = stream.second = second
             lane.fraction = stream.fraction = 0
-            draft = Draft(head, header, text, offset, line, MAX_GAP, self.clock.unique(second, 0))
+            used = self._used.get(second)
+            if used is None:
+                time = self.clock.unique(second, 0)
+            else:
+                self._used[second] = used = used + 1
+                time = second * NS + used
+            draft = Draft(head, header, text, offset, line, MAX_GAP, time)
         draft.cr = cr
         lane.draft = draft
         self._pending.append(draft)
