@@ -29,6 +29,7 @@ _SOURCES = {
 }
 _RESOLUTIONS = {"month_day": "1.0", "date": "0.001", "glog": "1e-9", "": "1.0"}
 _OBSERVED_RESOLUTION = "1e-9"
+_NO_NAMES: frozenset[str] = frozenset()
 _ACCESS = "vllm.http.access"
 _ACCESS_FORMATS = frozenset({"uvicorn", "json"})
 _STACKTRACE = member("exception.stacktrace")
@@ -155,20 +156,20 @@ class Normalizer:
         pid = head.pid
         instance = self._instances.current if pid is None else self._instances.of(pid)
         event: str | None = None
-        exact = True
+        clashes: frozenset[str] | None = None
         if head.format in _ACCESS_FORMATS and (access := self._access.read(text)):
-            event = _ACCESS
+            event, clashes = _ACCESS, _NO_NAMES
             members, body = access
         else:
             found = self._recognizer.recognize(text, head.format, head.level)
-            members, body, exact = found.members, found.body, found.exact
+            members, body, clashes = found.members, found.body, found.clashes
             if found.entry is not None:
                 event = found.entry.name
                 if found.announces:
                     instance = self._announce(found, instance, pid, draft.offset)
         tail = self._tails[draft.time_source, head.stamp_kind]
         attributes = f'{{{head.members}{members}{tail}{draft.offset:x}"}}'
-        if not exact:
+        if clashes is None or (clashes and not clashes.isdisjoint(head.names)):
             attributes = deduplicate(attributes)
         trace_id = span_id = None
         if draft.ids is not None or draft.truncated or self._original:

@@ -24,6 +24,7 @@ _MAX_LINES = 200
 _ONE_LINE_EXCEPTION = re.compile(r"(?P<type>[A-Za-z_][\w.]{0,255}): (?P<text>.*)", re.DOTALL)
 _OTHER = f'{member("error.type")}"_OTHER"{member("vllm.error.role")}"unknown"'
 _VERSION = member("vllm.version")
+_NO_NAMES: frozenset[str] = frozenset()
 _FAILED_LEVELS = frozenset({"ERROR", "CRITICAL", "FATAL"})
 _HEAD_NAMES = frozenset(
     "process.pid vllm.process.name vllm.process.kind code.file.path code.line.number"
@@ -42,7 +43,7 @@ class _Bound(Struct, frozen=True):
     extract: Extract
     failure: Member
     """The error class, as members."""
-    exact: bool
+    clashes: frozenset[str]
     announces: bool
 
 
@@ -54,8 +55,8 @@ class Recognition(Struct, frozen=True, gc=False):
     """Values, phase and error class as JSON members."""
     body: str
     """The text, redacted."""
-    exact: bool
-    """Whether no name can stand twice, in the members or in those of the header."""
+    clashes: frozenset[str] | None = _NO_NAMES
+    """Names that a header may have too; None where names may stand twice in the members."""
     announces: bool = False
     """Whether it begins a server start or tells the version of vLLM."""
 
@@ -93,8 +94,8 @@ class Recognizer:
                 return msgspec.structs.replace(inner, body=f"{tag.group()}{inner.body}")
             body = self._redactor.scrub(text)
             if level in _FAILED_LEVELS:
-                return Recognition(None, self._classify_message(body), body, exact=True)
-            return Recognition(None, "", body, exact=True)
+                return Recognition(None, self._classify_message(body), body)
+            return Recognition(None, "", body)
         variant, match = found
         bound = self._bound.get(variant) or self._bind(variant)
         groups: Sequence[str] = match.groups()
@@ -110,7 +111,7 @@ class Recognizer:
         elif level in _FAILED_LEVELS:
             members += self._classify_message(body)
         return Recognition(
-            variant.entry, members, body, bound.exact, bound.announces or _VERSION in members
+            variant.entry, members, body, bound.clashes, bound.announces or _VERSION in members
         )
 
     def _values(
@@ -133,8 +134,8 @@ class Recognizer:
         names = {h.name for template in templates for h in attribute_holes(template)}
         names.update(target.partition(":")[0] for target in entry.keys.values())
         names.update(entry.constants)
-        exact = not any(n in _HEAD_NAMES or n.startswith("vllm.rank.") for n in names)
-        bound = _Bound(scrubs, extract, class_members(entry), exact, entry.starts_instance)
+        clashes = frozenset(n for n in names if n in _HEAD_NAMES or n.startswith("vllm.rank."))
+        bound = _Bound(scrubs, extract, class_members(entry), clashes, entry.starts_instance)
         self._bound[variant] = bound
         return bound
 
@@ -174,7 +175,7 @@ class Recognizer:
         elif not failure and level in _FAILED_LEVELS:
             failure = self._classify_message(body)
         announces = entry is not None and (entry.starts_instance or _VERSION in members)
-        return Recognition(entry, members + failure, body, exact=False, announces=announces)
+        return Recognition(entry, members + failure, body, clashes=None, announces=announces)
 
     def _declared(self, entry: EventEntry, further: str) -> Member:
         members = ""

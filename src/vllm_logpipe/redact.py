@@ -89,12 +89,16 @@ class Redactor:
         if field is not None and field not in self.keep:
             return hide
         if kind == "sampling_params":
-            return self._scrub_sampling
-        return self.scrub
+            keep, scrub = self.keep, self.scrub
 
-    def _scrub_sampling(self, text: str) -> str:
-        redacted = redact_sampling(text, self.keep, hide)
-        return redacted if "'" not in redacted and '"' not in redacted else self.scrub(redacted)
+            def scrub_sampling(text: str) -> str:
+                redacted = redact_sampling(text, keep, hide)
+                if redacted is text or ("'" not in redacted and '"' not in redacted):
+                    return redacted
+                return scrub(redacted)
+
+            return scrub_sampling
+        return self.scrub
 
     def _scrub_all(self, text: str, lowered: str) -> str:
         before = text

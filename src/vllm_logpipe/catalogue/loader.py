@@ -84,7 +84,7 @@ class Catalogue:
 
     def declares_lines(self, text: str) -> bool:
         """Whether a text may be the first line of an entry that declares further ones."""
-        return next(self._declaring.candidates(text), None) is not None
+        return bool(self._declaring.leading(text)) or any(True for _ in self._declaring.inner(text))
 
     def find_line(
         self, entry: EventEntry, line: str

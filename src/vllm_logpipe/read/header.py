@@ -16,6 +16,7 @@ from vllm_logpipe.read.draft import Draft
 from vllm_logpipe.read.process import Process, describe_process
 
 _MAX_CACHED = 8192
+_names = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class Lane(Struct, eq=False):
@@ -46,7 +47,31 @@ class Head(Struct, frozen=True, eq=False):
     """The notation of the time: `month_day`, `glog`, `date`, or empty for none."""
     members: str
     """Attributes of the header as JSON members, without the comma before the first."""
-    pid: int | None = None
+    names: frozenset[str]
+    """The names of these attributes."""
+    pid: int | None
+
+
+def make_head(
+    log_format: str,
+    level: str | None,
+    process: Process | None,
+    lane: Lane,
+    stamp_kind: str,
+    members: str,
+) -> Head:
+    """A head of what was read, with what follows from it."""
+    return Head(
+        log_format,
+        level,
+        None if level is None else SEVERITY_NUMBERS.get(level.upper()),
+        process,
+        lane,
+        stamp_kind,
+        members,
+        frozenset(_names(f"{{{members}}}")),
+        None if process is None else process.pid,
+    )
 
 
 class Beginning(Struct, frozen=True):
@@ -221,16 +246,7 @@ class HeaderReader:
             lane = self.lane(prefix if process is not None else f"{prefix}{file}:{number}")
             head = self._keep(
                 key,
-                Head(
-                    log_format,
-                    level,
-                    SEVERITY_NUMBERS[level],
-                    process,
-                    lane,
-                    "month_day",
-                    members,
-                    process.pid if process else None,
-                ),
+                make_head(log_format, level, process, lane, "month_day", members),
             )
         text = found.string[: found.end("line") + 1]
         return Beginning(head, process, prefix, found.end(), text, stamp)
@@ -246,20 +262,7 @@ class HeaderReader:
             else:
                 members += process.members
             lane = self.lane(prefix)
-            number = SEVERITY_NUMBERS[level]
-            head = self._keep(
-                key,
-                Head(
-                    "uvicorn",
-                    level,
-                    number,
-                    process,
-                    lane,
-                    "",
-                    members,
-                    process.pid if process else None,
-                ),
-            )
+            head = self._keep(key, make_head("uvicorn", level, process, lane, "", members))
         return Beginning(head, process, prefix, end, line[:end])
 
     def _foreign(
@@ -289,16 +292,7 @@ class HeaderReader:
             members += f"{member('code.line.number')}{int(groups['line'])}"
         printed = None if number is None else (word if log_format == "tagged" else level)
         lane = self.lane(f"{prefix}{log_format}")
-        head = Head(
-            log_format,
-            printed,
-            number,
-            process,
-            lane,
-            kind,
-            members,
-            process.pid if process else None,
-        )
+        head = make_head(log_format, printed, process, lane, kind, members)
         text = found.string[: found.end()]
         return Beginning(head, process, prefix, found.end(), text, stamp)
 

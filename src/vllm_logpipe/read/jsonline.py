@@ -5,8 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from vllm_logpipe.catalogue.values import member, quote
-from vllm_logpipe.model import SEVERITY_NUMBERS
-from vllm_logpipe.read.header import Head, Lane
+from vllm_logpipe.read.header import Head, Lane, make_head
 from vllm_logpipe.read.process import describe_process
 
 _decode = msgspec.json.Decoder(dict[str, object]).decode
@@ -46,10 +45,7 @@ def read_json(line: str, lane: Lane) -> tuple[Head, str, str, dict[str, str]] | 
         members += f"{member('vllm.log.logger.name')}{quote(logger)}"
     stamp = document.get("asctime")
     printed = stamp if isinstance(stamp, str) else ""
-    number = SEVERITY_NUMBERS.get(level.upper())
-    head = Head(
-        "json", level, number, process, lane, "date" if printed else "", members, process.pid
-    )
+    head = make_head("json", level, process, lane, "date" if printed else "", members)
     more = {key: value for key, value in document.items() if key not in _KNOWN}
     ids = {
         key: value for key in ("trace_id", "span_id") if isinstance(value := document.get(key), str)
