@@ -34,11 +34,9 @@ def recognizer() -> Recognizer:
 
 
 def attributes(found: Recognition) -> dict[str, object]:
-    """The attributes of a recognition; a name that stands twice in a single line is refused."""
-    pairs: list[tuple[str, object]] = json.loads(f"{{{found.members[1:]}}}", object_pairs_hook=list)
-    names = [name for name, _ in pairs]
-    assert not found.exact or len(set(names)) == len(names)
-    return dict(pairs)
+    """The attributes of a recognition."""
+    decoded: dict[str, object] = json.loads(f"{{{found.members[1:]}}}")
+    return decoded
 
 
 def has_type(value: object, attribute_type: str) -> bool:

@@ -148,10 +148,11 @@ def test_the_end_of_a_text_does_not_make_another_event(message: str, event: str)
 
 @pytest.mark.parametrize("forgery", [f for f in FORGERIES if "\x1b" not in f and '"' not in f])
 def test_the_path_of_an_access_line_changes_nothing(forgery: str) -> None:
-    """uvicorn prints path and query string as the client sent them, but for white space."""
+    """Path and query string are as the client sent them, but for white space."""
     path = "".join(forgery.split()).replace("?", "")
     for query in (False, True):
-        line = f'INFO:     192.0.2.7:5 - "GET /v1/{"m?q=" if query else ""}{path} HTTP/1.1" 404 Not Found'
+        target = f"/v1/{'m?q=' if query else ''}{path}"
+        line = f'INFO:     192.0.2.7:5 - "GET {target} HTTP/1.1" 404 Not Found'
         (record,) = records(f"{line}\n")
         assert record.event_name == "vllm.http.access"
         assert record.attributes["http.response.status_code"] == 404

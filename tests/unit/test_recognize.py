@@ -200,7 +200,7 @@ def test_further_lines_give_their_values_to_the_event(
     """The first line names the event, declared lines add values, others stay in the body."""
     found, attributes = recognize(text, "INFO")
     assert event(found) == name
-    assert expected.items() <= attributes.items()
+    assert expected == {name: attributes[name] for name in expected}
     assert found.body == text
 
 

@@ -38,8 +38,6 @@ C = TypeVar("C", bound=Candidate)
 _MAX_STEP = 24
 _LEAF_SIZE = 2
 _FORK_SIZE = 3
-_SHORT_SHARE = 20
-"""One in so many literals may end within a step of the trie."""
 
 
 class _Node(Generic[C]):
@@ -142,27 +140,19 @@ def _word(anchor: str) -> str:
 
 
 def _build(candidates: Sequence[C], start: int) -> _Node[C] | _Leaf[C]:
+    finished = [c for c in candidates if len(c.lead) <= start]
     longer = [c for c in candidates if len(c.lead) > start]
     if len(candidates) <= _LEAF_SIZE or not longer:
         return tuple(candidates)
-    step = _step(sorted(len(c.lead) - start for c in longer))
-    # The few whose literal ends within the step go along with all that begin like them.
-    short = [c for c in candidates if len(c.lead) < start + step]
-    node: _Node[C] = _Node(start, start + step, tuple(short))
+    step = min(_MAX_STEP, *(len(c.lead) - start for c in longer))
+    node: _Node[C] = _Node(start, start + step, tuple(finished))
     groups: dict[str, list[C]] = {}
-    for candidate in candidates:
-        if len(candidate.lead) >= start + step:
-            groups.setdefault(candidate.lead[start : start + step], []).append(candidate)
+    for candidate in longer:
+        groups.setdefault(candidate.lead[start : start + step], []).append(candidate)
     for key, group in groups.items():
-        fitting = [c for c in short if key.startswith(c.lead[start:])]
-        merged = sorted([*fitting, *group], key=lambda c: c.rank)
+        merged = sorted([*finished, *group], key=lambda c: c.rank)
         node.table[key] = _build(merged, start + step)
     return node
-
-
-def _step(lengths: Sequence[int]) -> int:
-    """How many characters decide next: as many as nearly all of the literals still have."""
-    return min(_MAX_STEP, lengths[min(len(lengths) // _SHORT_SHARE, len(lengths) - 1)])
 
 
 def _fork(node: _Node[C] | _Leaf[C]) -> _Node[C] | _Leaf[C]:

@@ -66,16 +66,14 @@ class _Shape(Struct, frozen=True):
     """Groups of `full` that hold the numbers."""
     written: tuple[int, ...]
     """Groups of `full` that hold what clients may have written."""
-    names: tuple[str, ...]
-    """JSON members of the numbers."""
-    endings: tuple[str, ...]
-    """What makes a printed number one of the attribute's type."""
+    names: tuple[tuple[str, str], ...]
+    """JSON members of the numbers, and what makes a printed number one of the attribute's type."""
     privates: tuple[str, ...]
     """Keys that clients write values for."""
 
     def read(self, numbers: Sequence[str | None]) -> Member:
         members = ""
-        for name, number, ending in zip(self.names, numbers, self.endings, strict=True):
+        for (name, ending), number in zip(self.names, numbers, strict=True):
             if number is not None:
                 members += name + number + ending
         return members
@@ -153,8 +151,7 @@ class SamplingParams:
             _pattern(opening, full),
             tuple(groups.index(key) + 1 for key in reads),
             tuple(groups.index(key) + 1 for key in groups if key in _PRIVATE),
-            tuple(_READ[key][0] for key in reads),
-            tuple(".0" if key == "top_k" else "" for key in reads),
+            tuple((_READ[key][0], ".0" if key == "top_k" else "") for key in reads),
             tuple(key for key in values if key in _PRIVATE),
         )
         if shape.full(text):

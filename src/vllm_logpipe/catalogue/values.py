@@ -24,6 +24,7 @@ _BOOLEANS = {"True": "true", "False": "false"}
 _MAX_DIGITS = 18
 _MAX_NUMBER_LENGTH = 40
 _MAX_ITEMS = 1024
+_MAX_KNOWN = 4096
 _NUMBER_AND_UNIT = re.compile(r"([^A-Za-z ]+|nan|inf) ?([A-Za-z]+)")
 _PLAIN = re.compile(r"[1-9][0-9]{0,15}(\.[0-9]{1,15})?|0(\.[0-9]{1,15})?")
 _ITEM = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^,\s'"\[\]]+""")
@@ -115,6 +116,25 @@ def _bracket_items(text: str) -> list[str]:
     return items
 
 
+def _remembered(convert: Callable[[str], str | None]) -> Callable[[str], str | None]:
+    """For values of which there are few: a share is printed with one decimal."""
+    known: dict[str, str | None] = {}
+
+    def read(text: str) -> str | None:
+        try:
+            return known[text]
+        except KeyError:
+            pass
+        if len(known) >= _MAX_KNOWN:
+            known.clear()
+        value = convert(text)
+        if len(text) <= _MAX_NUMBER_LENGTH:
+            known[text] = value
+        return value
+
+    return read
+
+
 def _guarded(convert: Callable[[str], str | None]) -> Callable[[str], str | None]:
     def read(text: str) -> str | None:
         try:
@@ -146,7 +166,7 @@ def converter(kind: str, parameter: str, attribute_type: str) -> Callable[[str],
             return lambda text: _seconds_json(text, second)
         case "ratio":
             ratio = 1.0 if parameter else 0.01
-            return lambda text: _seconds_json(text, ratio)
+            return _remembered(lambda text: _seconds_json(text, ratio))
         case "quoted":
             return lambda text: quote(unquote(text))
         case "ints":
