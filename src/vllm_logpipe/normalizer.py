@@ -247,7 +247,8 @@ class Normalizer:
         if self._original:
             printed = draft.header
             gap = " " if printed and not printed.endswith(" ") else ""
-            repeated = draft.head is not None and draft.head.stamp_kind == "month_day"
+            head = draft.head
+            repeated = head is None or head.stamp_kind == "month_day"
             separator = f"\n{printed}{gap}" if repeated else "\n"
             text = f"{printed}{gap}{body.replace(chr(10), separator)}"
             members += f"{member('log.record.original')}{quote(text)}"

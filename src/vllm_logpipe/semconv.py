@@ -170,6 +170,7 @@ ATTRIBUTES: tuple[Attribute, ...] = (
         "The rank whose timeout made this rank dump its debug information.",
     ),
     Attribute("nccl.elapsed", "double", "s", "How long the operation had run."),
+    Attribute("nccl.host", "string", "", "The host as NCCL prints it."),
     Attribute("nccl.last_completed", "int", "", "Sequence number last completed."),
     Attribute("nccl.last_enqueued", "int", "", "Sequence number last enqueued."),
     Attribute(
@@ -2775,6 +2776,7 @@ LOG_FORMATS = (
     "json",
     "uvicorn",
     "c10d",
+    "torch",
     "nccl",
     "ray",
     "tagged",

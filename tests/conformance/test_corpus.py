@@ -158,13 +158,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("log", logs, ids=[log.stem for log in logs])
 
 
-def test_the_log_gives_the_expected_records(log: Path, pytestconfig: pytest.Config) -> None:
-    """Each record has exactly the expected keys and values, in the expected order."""
+def check(log: Path, *, regenerate: bool) -> None:
+    """Fail where the records of a log are not those of its expected file, or had to be written."""
     ndjson, warnings = normalize(log)
     got = settle(decode(ndjson.decode()))
     path = expected_file(log)
     expected = path.read_text("utf-8") if path.exists() else None
-    if expected != got and pytestconfig.getoption("regenerate"):
+    if expected != got and regenerate:
         path.write_text(got, "utf-8")
         pytest.fail(f"wrote {path.name}: read it, record by record, before it is committed", False)
     lines = differences(decode(expected or ""), decode(got))
@@ -172,6 +172,11 @@ def test_the_log_gives_the_expected_records(log: Path, pytestconfig: pytest.Conf
         pytest.fail(report(path.name, lines), pytrace=False)
     assert expected == got, f"{path.name} is not written as `make corpus` writes it"
     assert warnings == read_options(log).warnings
+
+
+def test_the_log_gives_the_expected_records(log: Path, pytestconfig: pytest.Config) -> None:
+    """Each record has exactly the expected keys and values, in the expected order."""
+    check(log, regenerate=pytestconfig.getoption("regenerate"))
 
 
 def test_the_records_are_the_same_however_the_bytes_are_cut(log: Path) -> None:
@@ -219,10 +224,33 @@ def test_a_value_that_may_differ_has_to_fit_its_pattern() -> None:
         settle([{"observed_timestamp": "soon"}])
 
 
-def run_corpus(corpus: Path, *options: str) -> tuple[int, str]:
-    """A run of the cases of another corpus: its exit code and what it printed."""
+def test_regenerating_writes_what_differs_and_fails_for_it(tmp_path: Path) -> None:
+    """A file that is written fails its case; one that is right passes and stays as it is."""
+    log = tmp_path / "shown.log"
+    log.write_text("INFO 11-30 12:00:01 [a.py:1] made up\n")
+    with pytest.raises(pytest.fail.Exception, match="record 1 is unexpected"):
+        check(log, regenerate=False)
+    assert not expected_file(log).exists()
+    with pytest.raises(pytest.fail.Exception, match=r"wrote shown\.expected\.jsonl: read it"):
+        check(log, regenerate=True)
+    written = expected_file(log).read_text()
+    assert json.loads(written)["body"] == "made up"
+    check(log, regenerate=True)
+    check(log, regenerate=False)
+
+    expected_file(log).write_text(written.replace("made up", "invented"))
+    shown = r'record 1, body:\n    expected "invented"\n    got      "made up"'
+    with pytest.raises(pytest.fail.Exception, match=shown):
+        check(log, regenerate=False)
+    with pytest.raises(pytest.fail.Exception, match=r"wrote shown\.expected\.jsonl: read it"):
+        check(log, regenerate=True)
+    assert expected_file(log).read_text() == written
+
+
+def run_corpus(corpus: Path) -> tuple[int, str]:
+    """What `make corpus` does for the cases of another corpus: its exit code and what it printed."""
     case = f"{__file__}::{test_the_log_gives_the_expected_records.__name__}"
-    command = [sys.executable, "-m", "pytest", case, "--corpus", str(corpus), *options]
+    command = [sys.executable, "-m", "pytest", case, "--regenerate", "--corpus", str(corpus)]
     done = subprocess.run(
         [*command, "-p", "no:cacheprovider"],
         cwd=Path(__file__).parent.parent.parent,
@@ -233,30 +261,14 @@ def run_corpus(corpus: Path, *options: str) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-def test_regenerating_fails_where_it_writes_and_passes_where_nothing_changes(
-    tmp_path: Path,
-) -> None:
-    """`--regenerate` names what it wrote and fails; run again, it passes and writes nothing."""
-    log, other = tmp_path / "shown.log", tmp_path / "other.log"
-    log.write_text("INFO 11-30 12:00:01 [a.py:1] made up\n")
-    other.write_text("INFO 11-30 12:00:02 [a.py:1] made up too\n")
-    code, output = run_corpus(tmp_path, "--regenerate")
-    assert code == pytest.ExitCode.TESTS_FAILED
-    assert "wrote shown.expected.jsonl: read it" in output
-    assert "wrote other.expected.jsonl: read it" in output
-    assert json.loads(expected_file(log).read_text())["body"] == "made up"
-
-    assert run_corpus(tmp_path, "--regenerate")[0] == pytest.ExitCode.OK
-    assert run_corpus(tmp_path)[0] == pytest.ExitCode.OK
-
-    wrong = expected_file(log).read_text().replace("made up", "invented")
-    expected_file(log).write_text(wrong)
+def test_the_option_fails_where_it_writes_and_passes_where_nothing_changes(tmp_path: Path) -> None:
+    """`pytest --regenerate` names the files that it wrote and fails; run again, it passes."""
+    (tmp_path / "right.log").write_text("INFO 11-30 12:00:01 [a.py:1] made up\n")
+    with pytest.raises(pytest.fail.Exception):
+        check(tmp_path / "right.log", regenerate=True)
+    (tmp_path / "new.log").write_text("INFO 11-30 12:00:02 [a.py:1] made up too\n")
     code, output = run_corpus(tmp_path)
     assert code == pytest.ExitCode.TESTS_FAILED
-    assert 'record 1, body:\n    expected "invented"\n    got      "made up"' in output
-    assert expected_file(log).read_text() == wrong
-
-    code, output = run_corpus(tmp_path, "--regenerate")
-    assert code == pytest.ExitCode.TESTS_FAILED
-    assert "wrote shown.expected.jsonl: read it" in output
-    assert "other.expected.jsonl" not in output
+    assert "wrote new.expected.jsonl: read it" in output
+    assert "right.expected.jsonl" not in output
+    assert run_corpus(tmp_path)[0] == pytest.ExitCode.OK

@@ -178,7 +178,7 @@ def test_every_failed_record_has_a_class(
             "**CUDAGraph Config Settings:**\n\n- Mode: F\n- Capture sizes: [1, 2, 4]\n",
             "vllm.engine.cudagraph_stats",
             {
-                "vllm.config.cudagraph_mode": "FULL",
+                "vllm.config.cudagraph_mode": "F",
                 "vllm.config.cudagraph_capture_sizes": [1, 2, 4],
             },
         ),

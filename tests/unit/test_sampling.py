@@ -8,6 +8,7 @@ import pytest
 
 from vllm_logpipe.catalogue.nested import MAX_NESTED_LENGTH, key_spans, replace_values
 from vllm_logpipe.catalogue.sampling import redact_sampling, sampling_members
+from vllm_logpipe.catalogue.values import float_json, int_json
 from vllm_logpipe.redact import hide
 
 NUMBERS = (
@@ -72,8 +73,10 @@ def test_numbers_are_read_whatever_stands_between(middle: str) -> None:
     ],
 )
 def test_none_and_what_is_no_number_give_nothing(text: str, expected: dict[str, object]) -> None:
-    """A key that is unset, misspelt or no number is left out, the others stay."""
-    assert attributes(text) == {f"gen_ai.request.{key}": v for key, v in expected.items()}
+    """A key that is unset, misspelt or no number is left out, the others stay, also when re-read."""
+    for _ in range(3):
+        redacted(text)
+        assert attributes(text) == {f"gen_ai.request.{key}": v for key, v in expected.items()}
 
 
 @pytest.mark.parametrize(
@@ -180,3 +183,33 @@ def test_what_was_read_before_changes_nothing(before: str) -> None:
         assert redacted(text) == careful(text)[1]
         assert attributes(text) == careful(text)[0]
         assert redacted(text, "stop") == text
+
+
+NUMERALS = (
+    "1 0 -1 +1 01 1.0 0.5 -0.25 1. .5 1e-05 1E5 nan inf -inf None True 1_000 99999999999999999999"
+    " 1.2345678901234567890123 0x1f hot"
+).split()
+
+
+def number(text: str, *, whole: bool) -> object:
+    """A number as it is read elsewhere; None where it is none."""
+    try:
+        converted = int_json(text) if whole else float_json(text)
+    except ValueError:
+        return None
+    return None if converted is None else json.loads(converted)
+
+
+@pytest.mark.parametrize("stop", ["[]", "['a']"])
+@pytest.mark.parametrize("numeral", NUMERALS)
+def test_a_learned_order_reads_numbers_as_they_are_read_without(numeral: str, stop: str) -> None:
+    """Every notation of a number gives the value or the absence that it has elsewhere."""
+    form = f"SamplingParams(n={{0}}, temperature={{0}}, top_k={{0}}, stop={stop}, max_tokens={{0}})"
+    for before in ("1", "0.5", "None", "1e-05"):
+        redacted(form.format(before))
+        redacted(form.format(numeral))
+        got = attributes(form.format(numeral))
+        for key in ("choice.count", "temperature", "top_k", "max_tokens"):
+            value = got.get(f"gen_ai.request.{key}")
+            expected = number(numeral, whole=key in ("choice.count", "max_tokens"))
+            assert (type(value), value) == (type(expected), expected), key

@@ -12,7 +12,7 @@ _REQUEST = re.compile(
     r' HTTP/(?P<version>[0-9.]{1,4})" (?P<status>[0-9]{3})(?: [^"]{0,64})?',
     re.DOTALL,
 )
-_ADDRESS = re.compile(r"[0-9A-Za-z.:%_-]{1,64}")
+_ADDRESS = re.compile(r"[0-9A-Za-z.:%_-]{0,64}")
 _MAX_CACHED = 4096
 _MAX_CACHED_LENGTH = 256
 _EVENT = f'{member("vllm.phase")}"serving"'

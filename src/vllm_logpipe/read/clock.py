@@ -14,6 +14,9 @@ NS = 1_000_000_000
 _QUARTER_HOUR = 900
 _ENVELOPE_TOLERANCE = 2.0
 _MAX_SECONDS = 4096
+_MAX_TAKEN = 65_536
+_MAX_SECOND = 2**63 // 10**9 - 1
+"""The last second that ns in 64 bits can say; earlier than 1970 none is."""
 _MAX_PROCESSES = 4096
 _MONTH_DAY = re.compile(r"(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)", re.ASCII)
 _GLOG = re.compile(r"(\d\d)(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{1,9})", re.ASCII)
@@ -50,12 +53,16 @@ class Clock:
         self.reference = reference
         self._zone = zone
         self._years = YearFinder(first_year, warn)
+        self._month = 0
         self._offsets: dict[object, int] = {}
         self._latest: dict[object, int] = {}
         self.known: dict[str, int] = {}
         """Seconds by printed month-and-day times that mean the same for every process."""
         self.used: dict[int, int] = {}
-        """ns given out already, by second: a caller in a hurry counts on here itself."""
+        """The last ns given out, by second, where none is printed: a caller in a hurry counts on
+        here itself, while `taken` is empty."""
+        self.taken: set[int] = set()
+        """Times given out whose ns were printed."""
         self._repeated_hour = False
 
     def resolve(self, stamp: str, kind: str, lane: object) -> tuple[int, int] | None:
@@ -98,17 +105,21 @@ class Clock:
 
     def unique(self, second: int, fraction: int) -> int:
         """The time in ns, moved on by ns where the stream has used it: order is kept."""
-        base = second * NS + fraction
-        key = second if not fraction else base // 1_000_000
-        used = self.used.get(key)
-        if used is None:
-            if len(self.used) >= _MAX_SECONDS:
-                for old in list(self.used)[: _MAX_SECONDS // 2]:
-                    del self.used[old]
-            self.used[key] = 0
-            return base
-        self.used[key] = used + 1
-        return base + used + 1
+        used = self.used.get(second, -1)
+        fraction = max(fraction, used + 1)
+        time = second * NS + fraction
+        while time in self.taken:
+            time += 1
+        if fraction != used + 1:
+            if len(self.taken) >= _MAX_TAKEN:
+                self.taken.clear()
+            self.taken.add(time)
+            return time
+        if used < 0 and len(self.used) >= _MAX_SECONDS:
+            for old in list(self.used)[: _MAX_SECONDS // 2]:
+                del self.used[old]
+        self.used[second] = time - second * NS
+        return time
 
     def _month_day(self, stamp: str, lane: object) -> int | None:
         found = _MONTH_DAY.fullmatch(stamp)
@@ -118,6 +129,10 @@ class Clock:
         if hour > 23 or minute > 59 or second > 60:
             return None
         date = month, day, hour, minute, second
+        if month != self._month:
+            # What is known holds for one month: a year later the same text means another time.
+            self._month = month
+            self.known.clear()
         year = self._years.find(date, self.reference)
         return None if year is None else self._to_utc(year, date, lane)
 
@@ -129,9 +144,15 @@ class Clock:
         except (ValueError, OverflowError):
             return None
         if self._zone is None:
-            return calendar.timegm(naive.timetuple()) + self._offsets.get(lane, 0)
-        early = int(naive.replace(tzinfo=self._zone, fold=0).timestamp())
-        late = int(naive.replace(tzinfo=self._zone, fold=1).timestamp())
+            second_of_all = calendar.timegm(naive.timetuple()) + self._offsets.get(lane, 0)
+            return second_of_all if 0 <= second_of_all <= _MAX_SECOND else None
+        try:
+            early = int(naive.replace(tzinfo=self._zone, fold=0).timestamp())
+            late = int(naive.replace(tzinfo=self._zone, fold=1).timestamp())
+        except (ValueError, OverflowError):
+            return None
+        if not 0 <= early <= late <= _MAX_SECOND and not 0 <= late <= early <= _MAX_SECOND:
+            return None
         chosen = early
         self._repeated_hour = late > early
         latest = self._latest.get(lane)

@@ -224,7 +224,9 @@ class HeaderReader:
         if "(" in custom and (inner := self._settings.prefix.search(custom)):
             process, _ = self._peel(custom, inner.start())
             custom = custom[: inner.start()]
-        if not 0 < len(custom) <= limit or custom.isspace():
+        if not 0 < len(custom) <= limit or custom.isspace() or not custom.isprintable():
+            return None
+        if self._settings.progress.match(custom):
             return None
         self._custom = custom
         return self._begin(found, line[: found.start()], process)

@@ -54,6 +54,8 @@ class Joiner:
     ) -> None:
         self.clock = clock
         self.observed_ns = 0
+        self._base = 0
+        self._pieces = 0
         self._used = clock.used
         self._knows = knows
         self._declares = declares
@@ -76,9 +78,9 @@ class Joiner:
 
     def feed(self, block: Block) -> list[Draft | LogRecord]:
         """Take lines; gives the drafts and records that are complete, in the order they began."""
-        if block.continued:
+        if block.continued or block.cut:
             self._line += 1
-            self._start_raw("", None, block.lines[0], block.offsets[0], truncated=True)
+            self._cut(block)
             return self._take()
         decorated = block.has_cr or block.has_escape
         heads = self._heads
@@ -86,6 +88,8 @@ class Joiner:
         width = self._width
         for line, offset in zip(block.lines, block.offsets, strict=True):
             self._line += 1
+            self._base = offset
+            self._pieces = 0
             if decorated and ("\r" in line or "\x1b" in line):
                 self._decorated(line, offset)
                 continue
@@ -144,6 +148,21 @@ class Joiner:
             taken.append(pending.popleft())
         return taken
 
+    def _cut(self, block: Block) -> None:
+        """A piece of a line that was too long: the first is read as any line, the rest is raw."""
+        (line,), (offset,) = block.lines, block.offsets
+        self._base, self._pieces = offset, 0
+        before = len(self._pending)
+        if block.continued:
+            text = _ANSI.sub("", line).rstrip("\r")
+            if text.strip():
+                self._start_raw("", None, text, offset, truncated=True)
+        else:
+            self._decorated(line, offset)
+            for draft in list(self._pending)[before:]:
+                if isinstance(draft, Draft):
+                    draft.truncated = draft.closed = True
+
     def _decorated(self, line: str, offset: int) -> None:
         """A line of a block that holds ANSI codes or CRs."""
         if "\x1b" in line:
@@ -164,11 +183,18 @@ class Joiner:
             self._physical(line.replace("\r", "\n"), offset, 0)
             return
         prefix = beginning.prefix if beginning.head is None else ""
-        at = offset + len(prefix.encode())
         for part in line[len(prefix) :].split("\r"):
             if part.strip():
-                self._physical(prefix + part if prefix else part, at, 0)
-            at += len(part.encode()) + 1
+                self._physical(prefix + part if prefix else part, self._piece_offset(), 0)
+
+    def _piece_offset(self) -> int:
+        """An offset of its own for the next record of a line that holds several.
+
+        Every piece takes a byte at least, so the offsets of the next line are not reached.
+        """
+        offset = self._base + self._pieces
+        self._pieces += 1
+        return offset
 
     def _physical(self, line: str, offset: int, cr: int) -> None:
         """Any line, without ANSI codes and trailing CRs."""
@@ -180,7 +206,7 @@ class Joiner:
         text = line[beginning.start :]
         header = beginning.text
         if head.stamp_kind == "month_day":
-            resolved = self.clock.resolve(beginning.stamp, "month_day", id(head.lane))
+            resolved = self.clock.resolve(beginning.stamp, "month_day", _clock_lane(head))
             second = -1 if resolved is None else resolved[0]
             self._headed(head, header, text, offset, second, cr)
             # Only a header that ends at the first `] ` is found again by that cut.
@@ -224,7 +250,7 @@ class Joiner:
             lane.second = stream.second = second
             lane.fraction = stream.fraction = 0
             used = self._used.get(second)
-            if used is None:
+            if used is None or self.clock.taken:
                 time = self.clock.unique(second, 0)
             else:
                 self._used[second] = used = used + 1
@@ -234,8 +260,9 @@ class Joiner:
         lane.draft = draft
         self._pending.append(draft)
         if not text:
+            # An empty message with a traceback: vLLM leaves that one without headers.
             draft.state = Traceback.EXPECTED
-            self._raw[""] = draft
+            self._raw[""] = self._raw[header[: header.rfind(") ") + 2]] = draft
 
     def _take_up(self, draft: Draft, text: str, cr: int) -> bool:
         """Add a line with the header of an open record to it, if it belongs there."""
@@ -284,7 +311,7 @@ class Joiner:
         """A uvicorn line: complete, unless a traceback may follow."""
         lane = head.lane
         last = lane if lane.second >= 0 else self._stream
-        if last.second >= 0 and head.level not in ("ERROR", "CRITICAL"):
+        if last.second >= 0 and not self._live and head.level not in ("ERROR", "CRITICAL"):
             time = self.clock.unique(last.second, last.fraction)
             self._pending.append(
                 self._complete(head, header, text, offset, time, TimeSource.PREVIOUS)
@@ -303,8 +330,9 @@ class Joiner:
     def _foreign(self, beginning: Beginning, head: Head, text: str, offset: int) -> None:
         """A line with the header of a neighbour: c10d, NCCL, a tag, a Python warning."""
         prefix = beginning.prefix
-        draft = Draft(head, beginning.text, text, offset, self._line, 1)
-        resolved = self.clock.resolve(beginning.stamp, head.stamp_kind, id(head.lane))
+        gap = MAX_GAP if prefix else 1
+        draft = Draft(head, beginning.text, text, offset, self._line, gap)
+        resolved = self.clock.resolve(beginning.stamp, head.stamp_kind, _clock_lane(head))
         if resolved is None:
             self._inherit(draft, self._lane_of(prefix))
         else:
@@ -323,7 +351,7 @@ class Joiner:
             draft = Draft(head, prefix, message, offset, self._line, 0)
             draft.closed = True
             draft.ids = ids
-            resolved = self.clock.resolve(stamp, head.stamp_kind, id(head.lane))
+            resolved = self.clock.resolve(stamp, head.stamp_kind, _clock_lane(head))
             if resolved is None:
                 self._inherit(draft, head.lane)
             else:
@@ -334,8 +362,10 @@ class Joiner:
             self._progress(bar, prefix, beginning.process, offset)
             rest = text[bar.end() :]
             if rest.strip():
-                before = len((prefix + bar.group()).encode())
-                self._physical(prefix + rest if prefix else rest, offset + before, cr)
+                # What is glued to a bar may begin with a prefix of its own.
+                glued = rest if rest.startswith("(") else prefix + rest
+                self._pieces = max(self._pieces, 1)
+                self._physical(glued, self._piece_offset(), cr)
             return
         self._raw_line(prefix, beginning.process, text, offset, cr)
 
@@ -354,13 +384,20 @@ class Joiner:
         if cr:
             self._crlf = True
         if draft is not None:
-            if self._raw_continues(draft, text, adjacent=line - draft.last_line <= 1):
+            if self._raw_continues(draft, text, adjacent=self._adjacent(draft, prefix)):
                 if draft.size < MAX_RECORD_LENGTH:
                     draft.append(text, line)
                     return
                 draft.truncated = True
             draft.closed = True
         self._start_raw(prefix, process, text, offset)
+
+    def _adjacent(self, draft: Draft, prefix: str) -> bool:
+        """Whether nothing of the same process stands between a draft and the current line."""
+        if not prefix:
+            return self._line - draft.last_line <= 1
+        between = self._reader.lane(prefix).draft
+        return between is None or between.last_line < draft.last_line
 
     def _start_raw(
         self,
@@ -371,7 +408,7 @@ class Joiner:
         *,
         truncated: bool = False,
     ) -> None:
-        draft = Draft(None, prefix, text, offset, self._line, 1)
+        draft = Draft(None, prefix, text, offset, self._line, MAX_GAP if prefix else 1)
         draft.process = process
         draft.truncated = truncated
         if starts_traceback(text):
@@ -422,6 +459,9 @@ class Joiner:
             bar = Bar(prefix, offset, process.members if process else "")
             draft = None
         bar.update(found, self._line)
+        last = self._lane_of(prefix)
+        last = last if last.second >= 0 else self._stream
+        bar.time = (last.second, last.fraction) if last.second >= 0 else None
         if bar.finished and draft is None:
             draft = self._bar_draft(bar)
         elif draft is not None:
@@ -432,7 +472,11 @@ class Joiner:
     def _bar_draft(self, bar: Bar) -> Draft:
         draft = Draft(None, bar.prefix, "", bar.offset, self._line, _BAR_GAP)
         draft.bar = bar
-        self._inherit(draft, self._lane_of(bar.prefix))
+        if bar.time is not None and not self._live:
+            draft.time = self.clock.unique(*bar.time)
+            draft.time_source = TimeSource.PREVIOUS
+        else:
+            self._inherit(draft, self._lane_of(bar.prefix))
         self._pending.append(draft)
         return draft
 
@@ -456,12 +500,12 @@ class Joiner:
     def _inherit(self, draft: Draft, lane: Lane) -> None:
         """The time of the record before, or of the first dated one where none is before."""
         last = lane if lane.second >= 0 else self._stream
-        if last.second >= 0:
+        if self._live or (last.second < 0 and self._undated is None):
+            self._observe(draft)
+        elif last.second >= 0:
             draft.time = self.clock.unique(last.second, last.fraction)
             draft.time_source = TimeSource.PREVIOUS
-        elif self._live or self._undated is None:
-            self._observe(draft)
-        else:
+        elif self._undated is not None:
             if not self._undated:
                 self._undated_since = self._line
             self._undated.append(draft)
@@ -481,6 +525,11 @@ class Joiner:
             else:
                 draft.time = self.clock.unique(*resolved)
                 draft.time_source = TimeSource.NEXT
+
+
+def _clock_lane(head: Head) -> int:
+    """What the clock tells processes apart by; all that name no process are one."""
+    return 0 if head.process is None else id(head.lane)
 
 
 def _format(draft: Draft) -> str:

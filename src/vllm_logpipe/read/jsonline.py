@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 from vllm_logpipe.catalogue.values import member, quote
@@ -12,8 +14,13 @@ _decode = msgspec.json.Decoder(dict[str, object]).decode
 _encode = msgspec.json.encode
 _KNOWN = frozenset(
     "asctime levelname name processName process message vllm_process_name exc_info stack_info"
-    " color_message trace_id span_id".split()
+    " color_message".split()
 )
+_IDS = {
+    "trace_id": re.compile("(?!0{32})[0-9a-f]{32}"),
+    "span_id": re.compile("(?!0{16})[0-9a-f]{16}"),
+}
+_MAX_PID = 2**31 - 1
 
 
 def read_json(line: str, lane: Lane) -> tuple[Head, str, str, dict[str, str]] | None:
@@ -37,7 +44,7 @@ def read_json(line: str, lane: Lane) -> tuple[Head, str, str, dict[str, str]] | 
     pid = document.get("process")
     process = describe_process(
         name if isinstance(name, str) else "",
-        str(pid) if isinstance(pid, int) and pid >= 0 else None,
+        str(pid) if type(pid) is int and 0 <= pid <= _MAX_PID else None,
     )
     members = f'"vllm.log.format":"json"{process.members}'
     logger = document.get("name")
@@ -46,10 +53,12 @@ def read_json(line: str, lane: Lane) -> tuple[Head, str, str, dict[str, str]] | 
     stamp = document.get("asctime")
     printed = stamp if isinstance(stamp, str) else ""
     head = make_head("json", level, process, lane, "date" if printed else "", members)
-    more = {key: value for key, value in document.items() if key not in _KNOWN}
     ids = {
-        key: value for key in ("trace_id", "span_id") if isinstance(value := document.get(key), str)
+        key: value
+        for key, pattern in _IDS.items()
+        if isinstance(value := document.get(key), str) and pattern.fullmatch(value)
     }
+    more = {key: value for key, value in document.items() if key not in _KNOWN and key not in ids}
     if more:
         ids["extra"] = _encode(more).decode()
     return head, printed, message, ids

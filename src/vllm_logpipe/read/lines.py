@@ -19,6 +19,8 @@ class Block(Struct, gc=False):
     has_escape: bool
     continued: bool = False
     """Whether the (only) line is a further piece of a line that was cut."""
+    cut: bool = False
+    """Whether the (only) line goes on in a further piece."""
 
 
 class LineSplitter:
@@ -60,23 +62,24 @@ class LineSplitter:
 
     def _cut_rest(self) -> Iterator[Block]:
         while len(self._rest) > self._max:
-            yield self._piece(bytes(self._rest[: self._max]))
+            yield self._piece(bytes(self._rest[: self._max]), cut=True)
             del self._rest[: self._max]
 
     def _pieces(self, raw: bytes) -> Iterator[Block]:
         while len(raw) > self._max:
-            yield self._piece(raw[: self._max])
+            yield self._piece(raw[: self._max], cut=True)
             raw = raw[self._max :]
         if raw or not self._continued:
-            yield self._piece(raw)
+            yield self._piece(raw, cut=False)
 
-    def _piece(self, raw: bytes) -> Block:
+    def _piece(self, raw: bytes, *, cut: bool) -> Block:
         block = Block(
             [raw.decode(errors="backslashreplace")],
             [self._offset],
             b"\r" in raw,
             b"\x1b" in raw,
             self._continued,
+            cut,
         )
         self._offset += len(raw)
         self._continued = True

@@ -25,7 +25,9 @@ class Process(Struct, frozen=True, gc=False):
 def _kinds() -> tuple[tuple[str, re.Pattern[str]], ...]:
     source = resources.files("vllm_logpipe.catalogue") / "processes.toml"
     document = tomli.loads(source.read_text("utf-8"))
-    return tuple((entry["kind"], re.compile(entry["pattern"])) for entry in document["process"])
+    return tuple(
+        (entry["kind"], re.compile(entry["pattern"], re.DOTALL)) for entry in document["process"]
+    )
 
 
 def describe_process(name: str, pid: str | None, rank: str | None = None) -> Process:

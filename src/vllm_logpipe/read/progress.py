@@ -14,7 +14,7 @@ _COUNT = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kMGT]?)(i?B?)")
 class Bar:
     """One bar of a stream: its last state, and where and how often it was printed."""
 
-    __slots__ = ("_found", "last_line", "members", "offset", "prefix", "refreshes", "text")
+    __slots__ = ("_found", "last_line", "members", "offset", "prefix", "refreshes", "text", "time")
 
     def __init__(self, prefix: str, offset: int, members: str) -> None:
         self.prefix = prefix
@@ -23,6 +23,8 @@ class Bar:
         self.refreshes = 0
         self.last_line = 0
         self.text = ""
+        self.time: tuple[int, int] | None = None
+        """Second and ns of the record before its last state."""
         self._found: re.Match[str] | None = None
 
     def update(self, found: re.Match[str], line: int) -> None:
