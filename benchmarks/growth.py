@@ -33,6 +33,7 @@ _SUPERLINEAR = 1.6
 _SLOW_PER_MB = 0.5
 _SLOW_PER_LINE = 1e-4
 _GIVE_UP_PER_MB = 10.0
+_GIVEN_UP = 0.99 * _GIVE_UP_PER_MB
 
 
 def built_in_entries() -> int:
@@ -93,7 +94,7 @@ class Growth(NamedTuple):
     @property
     def suspect(self) -> bool:
         """Whether it grows faster than its input, or is slow though it has few lines."""
-        if self.worst >= _GIVE_UP_PER_MB:
+        if self.worst >= _GIVEN_UP:
             return True
         if self.ratio > _SUPERLINEAR and self.worst > _SLOW_PER_MB / 10:
             return True
@@ -147,7 +148,7 @@ def measure(
             spent = min(spent, _feed(data, fresh)[0])
         seconds[size] = spent / (len(data) / _MB)
         lines = (1 + data.count(b"\n") + data.count(b"\r")) / (len(data) / _MB)
-        if seconds[size] >= _GIVE_UP_PER_MB:
+        if seconds[size] >= _GIVEN_UP:
             break
     return Growth(name, seconds, records, lines)
 

@@ -76,7 +76,7 @@ class Recognizer:
 
     def declares(self, first: str, line: str, log_format: str) -> bool:
         """Whether a message declares a line as its further one."""
-        if not self._catalogue.declares_lines(first):
+        if not self._catalogue.may_be_further(line):
             return False
         found = self._catalogue.find(first, log_format)
         if found is None or not found[0].entry.lines:

@@ -248,7 +248,7 @@ def test_regenerating_writes_what_differs_and_fails_for_it(tmp_path: Path) -> No
 
 
 def run_corpus(corpus: Path) -> tuple[int, str]:
-    """What `make corpus` does for the cases of another corpus: its exit code and what it printed."""
+    """Regenerate the cases of another corpus: the exit code and what was printed."""
     case = f"{__file__}::{test_the_log_gives_the_expected_records.__name__}"
     command = [sys.executable, "-m", "pytest", case, "--regenerate", "--corpus", str(corpus)]
     done = subprocess.run(

@@ -73,7 +73,7 @@ def test_numbers_are_read_whatever_stands_between(middle: str) -> None:
     ],
 )
 def test_none_and_what_is_no_number_give_nothing(text: str, expected: dict[str, object]) -> None:
-    """A key that is unset, misspelt or no number is left out, the others stay, also when re-read."""
+    """A key that is unset, misspelt or no number is left out, the others stay, read again too."""
     for _ in range(3):
         redacted(text)
         assert attributes(text) == {f"gen_ai.request.{key}": v for key, v in expected.items()}

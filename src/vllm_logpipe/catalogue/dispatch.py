@@ -109,6 +109,10 @@ class Dispatcher(Generic[C]):
             if anchor in text:
                 yield candidate
 
+    def may_match(self, text: str) -> bool:
+        """Whether any candidate may match a text: a cheap look."""
+        return bool(self.leading(text)) or any(anchor in text for anchor, _ in self._inner)
+
     def candidates(self, text: str) -> Iterator[C]:
         """All that may match a text: those that lead first."""
         yield from self.leading(text)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from functools import cache
+from hashlib import blake2b
 from importlib import resources
 from pathlib import Path
 
 import msgspec
 import tomli
+from msgspec import Struct
 
 from vllm_logpipe import semconv
 from vllm_logpipe.catalogue.compiled import (
@@ -25,6 +27,13 @@ from vllm_logpipe.catalogue.template import TemplateError
 
 SETTINGS_FILES = frozenset({"headers.toml", "processes.toml", "redaction.toml"})
 """Files beside the entries that hold something else."""
+
+
+class _Prepared(Struct):
+    """The built-in files as one document, with the digest of what they were made from."""
+
+    digest: str
+    files: dict[str, CatalogueFile]
 
 
 class Catalogue:
@@ -49,7 +58,9 @@ class Catalogue:
         ]
         self._events = Dispatcher(variants, examples)
         self._leading = self._events.leading
-        self._declaring = Dispatcher(variant for variant in variants if variant.entry.lines)
+        self._further = Dispatcher(
+            variant for entry in events for variant in line_variants(entry, self.types)
+        )
         self._errors = Dispatcher(
             variant for entry in errors for variant in error_variants(entry, self.types)
         )
@@ -82,9 +93,9 @@ class Catalogue:
         """The events that were looked at for a text, most specific first."""
         return list(self._events.candidates(text))
 
-    def declares_lines(self, text: str) -> bool:
-        """Whether a text may be the first line of an entry that declares further ones."""
-        return bool(self._declaring.leading(text)) or any(True for _ in self._declaring.inner(text))
+    def may_be_further(self, line: str) -> bool:
+        """Whether a line may be one that some entry declares as further: a cheap look."""
+        return self._further.may_match(line)
 
     def find_line(
         self, entry: EventEntry, line: str
@@ -173,7 +184,15 @@ def read_built_in() -> list[tuple[str, CatalogueFile]]:
         for item in folder.iterdir()
         if item.name.endswith(".toml") and item.name not in SETTINGS_FILES
     )
-    return [(name, _decode(name, (folder / name).read_bytes())) for name in names]
+    contents = {name: (folder / name).read_bytes() for name in names}
+    prepared = folder / "entries.json"
+    if prepared.is_file():
+        # Made when the package was built: used as long as no TOML file has changed since.
+        built = msgspec.json.decode(prepared.read_bytes(), type=_Prepared)
+        digest = blake2b(b"\0".join(contents.values()), digest_size=16).hexdigest()
+        if built.digest == digest:
+            return list(built.files.items())
+    return [(name, _decode(name, content)) for name, content in contents.items()]
 
 
 def read_directory(directory: Path) -> Iterator[tuple[str, CatalogueFile]]:

@@ -14,7 +14,7 @@ MAX_NESTED_LENGTH = 262_144
 """Characters of a nested value that are looked at; what stands behind them is left unread."""
 
 _TOKEN = re.compile(
-    r"""(?P<string>'(?:[^'\\]++|\\.)*+'|"(?:[^"\\]++|\\.)*+")"""
+    r"""(?P<string>'(?:[^'\\]++|\\.)*+(?:'|\Z)|"(?:[^"\\]++|\\.)*+(?:"|\Z))"""
     r"""|(?P<open>[\[({<])|(?P<close>[\])}>])|(?P<comma>,)|(?P<is>[=:])|[^'"\[\](){}<>,=:]++|.""",
     re.DOTALL,
 )

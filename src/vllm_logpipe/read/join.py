@@ -167,10 +167,9 @@ class Joiner:
         """A line of a block that holds ANSI codes or CRs."""
         if "\x1b" in line:
             line = _ANSI.sub("", line)
-        cr = 0
-        while line.endswith("\r"):
-            line = line[:-1]
-            cr += 1
+        whole = len(line)
+        line = line.rstrip("\r")
+        cr = whole - len(line)
         if "\r" in line:
             self._refreshed(line, offset)
         else:
