@@ -144,7 +144,7 @@ class Normalizer:
             head.number,
             _ACCESS,
             access[1],
-            f'{{{head.members}{access[0]}{self._tails[source, ""]}{offset:x}"}}',
+            f'{{{head.members}{access[0]}{self._tails[source][""]}{offset:x}"}}',
             instance.resource_json,
         )
 
@@ -167,7 +167,7 @@ class Normalizer:
                 event = found.entry.name
                 if found.announces:
                     instance = self._announce(found, instance, pid, draft.offset)
-        tail = self._tails[draft.time_source, head.stamp_kind]
+        tail = self._tails[draft.time_source][head.stamp_kind]
         attributes = f'{{{head.members}{members}{tail}{draft.offset:x}"}}'
         if clashes is None or (clashes and not clashes.isdisjoint(head.names)):
             attributes = deduplicate(attributes)
@@ -222,7 +222,7 @@ class Normalizer:
                     members += f'{member("vllm.process.kind")}"main"'
             if process is not None:
                 members += process.members
-        tail = self._tails[draft.time_source, ""]
+        tail = self._tails[draft.time_source][""]
         attributes = deduplicate(f'{{{members}{found.members}{tail}{draft.offset:x}"}}')
         if draft.truncated or self._original:
             attributes = f"{attributes[:-1]}{self._rare_members(draft, found.body)}}}"
@@ -263,17 +263,22 @@ def _hidden(_text: str) -> str:
     return PLACEHOLDER
 
 
-def _tails(stream: str) -> dict[tuple[TimeSource, str], str]:
-    """The members that end a record's attributes, up to the offset, by how its time was found."""
-    return {
-        (source, kind): (
-            f"{member('vllm.log.attribution')}"
-            f"{quote('printed' if source is TimeSource.PRINTED else 'inferred')}"
-            f"{member('vllm.log.time.source')}{quote(word)}"
-            f"{member('vllm.log.time.resolution')}"
-            f"{_OBSERVED_RESOLUTION if source is TimeSource.OBSERVED else resolution}"
-            f'{member("log.record.uid")}"{stream}-'
-        )
-        for source, word in _SOURCES.items()
-        for kind, resolution in _RESOLUTIONS.items()
-    }
+def _tails(stream: str) -> list[dict[str, str]]:
+    """The members that end a record's attributes, up to the offset.
+
+    By how the time was found (`TimeSource`), and by the notation it was printed in.
+    """
+    return [
+        {
+            kind: (
+                f"{member('vllm.log.attribution')}"
+                f"{quote('printed' if source is TimeSource.PRINTED else 'inferred')}"
+                f"{member('vllm.log.time.source')}{quote(_SOURCES[source])}"
+                f"{member('vllm.log.time.resolution')}"
+                f"{_OBSERVED_RESOLUTION if source is TimeSource.OBSERVED else resolution}"
+                f'{member("log.record.uid")}"{stream}-'
+            )
+            for kind, resolution in _RESOLUTIONS.items()
+        }
+        for source in TimeSource
+    ]

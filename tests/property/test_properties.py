@@ -132,7 +132,7 @@ stream = st.one_of(
     st.lists(pieces, max_size=15).map(lambda chosen: raw("".join(chosen))),
 )
 everything = settings(
-    max_examples=120,
+    max_examples=200,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

@@ -159,7 +159,7 @@ def test_the_path_of_an_access_line_changes_nothing(forgery: str) -> None:
         assert "error.type" not in record.attributes
 
 
-@pytest.mark.parametrize("forgery", FORGERIES)
+@pytest.mark.parametrize("forgery", [*FORGERIES, f"x\n{FORGERIES[5]}", f"x\n{FORGERIES[6]}"])
 def test_a_message_in_json_mode_is_no_log_of_its_own(forgery: str) -> None:
     """Line feeds in the message of a JSON line begin neither records nor tracebacks."""
     message = "Request a-1 failed (bad request): {}\nis bad."

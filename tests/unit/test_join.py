@@ -244,3 +244,8 @@ def test_a_line_longer_than_any_prompt_is_cut() -> None:
     records = normalize(f"{A}{'x' * MAX_LINE_LENGTH}\n{LATER}next\n")
     assert [record.body[-4:] for record in records] == ["xxxx", "xxxx", "next"]
     assert [record.attributes.get("vllm.log.truncated") for record in records] == [True, True, None]
+
+
+def test_a_line_without_time_is_no_header() -> None:
+    """A raw line that is like a header seen before, but for the time, is still raw."""
+    assert bodies("INFO 11-30 12:00:01 a:1] x", "INFO  a:1]text") == ["x", "INFO  a:1]text"]

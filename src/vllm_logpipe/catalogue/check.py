@@ -45,6 +45,15 @@ _FITS = {
     "list": {"int[]", "double[]", "string[]"},
     "bool": {"boolean"},
 }
+_VALUES: dict[str, type] = {
+    "string": str,
+    "int": int,
+    "double": float,
+    "boolean": bool,
+    "string[]": list[str],
+    "int[]": list[int],
+    "double[]": list[float],
+}
 _TEXT_FITS = {"string", "string[]"}
 _NESTED_SAMPLE_TYPES = frozenset({"fields", "kwargs", "sampling_params"})
 
@@ -102,7 +111,7 @@ def _check_event(entry: EventEntry, types: dict[str, str]) -> None:
         raise _RefusalError("no wording in `match`")
     templates = [parse_template(source) for source in sources]
     for template in templates:
-        _check_template(template, entry, types)
+        _check_template(template, types)
     for source in (*entry.lines, *entry.fields):
         _check_holes(parse_template(source), types)
     _check_nested(entry, templates, types)
@@ -133,7 +142,7 @@ def _check_class(error: str | None, role: str | None, excludes: str | None) -> N
         raise _RefusalError("an error class without `not`: say what it may not match")
 
 
-def _check_template(template: Template, entry: EventEntry, types: dict[str, str]) -> None:
+def _check_template(template: Template, types: dict[str, str]) -> None:
     if template.literal_length < MIN_LITERAL:
         raise _RefusalError(
             f"{template.source!r} has {template.literal_length} literal characters,"
@@ -144,13 +153,6 @@ def _check_template(template: Template, entry: EventEntry, types: dict[str, str]
             f"{template.source!r} begins with a hole and has no literal of {MIN_LITERAL} characters"
         )
     _check_holes(template, types)
-    local = {hole.name for hole in template.holes}
-    if unknown := {
-        hole for hole in entry.private if hole not in local and len(entry.wordings) == 1
-    }:
-        raise _RefusalError(
-            f"`private` names the hole {min(unknown)!r}, which {template.source!r} lacks"
-        )
 
 
 def _check_holes(template: Template, types: dict[str, str]) -> None:
@@ -183,15 +185,22 @@ def _check_nested(entry: EventEntry, templates: list[Template], types: dict[str,
     for target in entry.keys.values():
         name, _, kind = target.partition(":")
         _check_attribute(name, kind or "text", types)
+    local = {hole.name for hole, _ in holes}
+    if missing := entry.private.keys() - local:
+        raise _RefusalError(f"`private` names the hole {min(missing)!r}, which no wording has")
     for field in entry.private.values():
         if field not in semconv.PRIVATE_FIELDS:
             raise _RefusalError(f"unknown redaction field {field!r}")
     for hole, _ in holes:
         if hole.name in entry.private and hole.type not in OPEN_TYPES:
             raise _RefusalError(f"the private hole {hole.name!r} is {hole.type}, not text")
-    for name in entry.constants:
+    for name, constant in entry.constants.items():
         if name not in types:
             raise _RefusalError(f"the attribute {name!r} is not in semconv.py")
+        try:
+            msgspec.convert(constant, _VALUES[types[name]], strict=True)
+        except msgspec.ValidationError as error:
+            raise _RefusalError(f"`set` gives {name!r} another value than {types[name]}") from error
 
 
 def _check_samples(entry: EventEntry, types: dict[str, str]) -> None:
@@ -281,7 +290,11 @@ def _overlaps(name: str, entry: EventEntry, catalogue: Catalogue) -> Iterator[st
         for text in (sample.line, sample.line.partition("\n")[0]):
             if found := catalogue.find(text, log_format):
                 break
-        if found is None or found[0].entry.name == entry.name:
+        if found is None:
+            place = f"{name}: event {entry.name!r}: sample {number}"
+            yield f"{place} {_short(sample.line)} is not found"
+            continue
+        if found[0].entry.name == entry.name:
             continue
         other = found[0].entry
         mutual = any(

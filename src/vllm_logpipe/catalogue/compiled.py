@@ -35,6 +35,7 @@ class Variant(Generic[E]):
     __slots__ = (
         "_extract",
         "_types",
+        "always",
         "anchor",
         "constants",
         "ending",
@@ -61,7 +62,7 @@ class Variant(Generic[E]):
         self.stop = template.stop
         self.constants = constants
         self.formats = entry.formats if isinstance(entry, EventEntry) else ()
-        limited = bool(self.formats)
+        self.always = limited = bool(self.formats)
         self.rank = (
             -template.literal_length - (_FORMAT_RANK if limited else 0),
             template.source,

@@ -2,8 +2,8 @@
 
 Of several templates that match one text, the one with the most literal characters wins. That
 order is fixed when the dispatcher is built; nobody sets priorities. Of templates with one leading
-literal, those whose next literal stands leftmost in the text are asked: what a client wrote
-further right has no say.
+literal, those whose next literal stands leftmost in the text are asked first: what a client wrote
+further right has no say before them.
 """
 
 from __future__ import annotations
@@ -23,6 +23,10 @@ class Candidate(Protocol):
     @property
     def stop(self) -> str:
         """The literal after the first hole; empty for none."""
+
+    @property
+    def always(self) -> bool:
+        """Whether it is asked in its rank wherever its leading literal fits."""
 
     @property
     def anchor(self) -> str:
@@ -63,10 +67,14 @@ class _Fork(Generic[C]):
         self.start = start
         self.search = re.compile("|".join(map(re.escape, longest_first))).search
         self.default = tuple(c for c in candidates if not (c.lead and c.stop))
-        self.table = {
-            stop: tuple(c for c in candidates if not c.lead or stop.startswith(c.stop))
-            for stop in stops
-        }
+        self.table: dict[str, tuple[C, ...]] = {}
+        for stop in stops:
+            first = [
+                c
+                for c in candidates
+                if not c.lead or c.always or (c.stop and stop.startswith(c.stop))
+            ]
+            self.table[stop] = (*first, *(c for c in candidates if c not in first))
 
 
 _Leaf: TypeAlias = tuple[C, ...] | _Fork[C]

@@ -65,6 +65,7 @@ class Joiner:
         self._reader = HeaderReader()
         self._width = self._settings.uvicorn_width
         self._heads: dict[str, Head] = {}
+        self._uvicorn_heads: dict[str, Head] = {}
         self._line = 0
         self._raw: dict[str, Draft] = {}
         self._pending: deque[Draft | LogRecord] = deque()
@@ -84,6 +85,7 @@ class Joiner:
             return self._take()
         decorated = block.has_cr or block.has_escape
         heads = self._heads
+        uvicorn = self._uvicorn_heads
         seconds = self.clock.known
         width = self._width
         for line, offset in zip(block.lines, block.offsets, strict=True):
@@ -105,7 +107,7 @@ class Joiner:
                         continue
             elif cut < 0:
                 start = width if line[:1] != "(" else line.find(") ") + 2 + width
-                head = heads.get(line[:start])
+                head = uvicorn.get(line[:start])
                 if head is not None:
                     self._uvicorn(head, line[:start], line[start:], offset)
                     continue
@@ -213,7 +215,9 @@ class Joiner:
                 at = header.rfind(" ")
                 self._remember(header[: at - _STAMP] + header[at:], head)
         elif head.format == "uvicorn":
-            self._remember(header, head)
+            if len(self._uvicorn_heads) >= _MAX_CACHED:
+                self._uvicorn_heads.clear()
+            self._uvicorn_heads[header] = head
             self._uvicorn(head, header, text, offset)
         else:
             self._foreign(beginning, head, text, offset)
