@@ -15,7 +15,7 @@ from vllm_logpipe.read.access import AccessReader
 from vllm_logpipe.read.clock import NS, Clock, find_zone
 from vllm_logpipe.read.draft import Draft, TimeSource
 from vllm_logpipe.read.header import Head
-from vllm_logpipe.read.join import Joiner
+from vllm_logpipe.read.join import Joiner, WholeLine
 from vllm_logpipe.read.lines import Block, LineSplitter
 from vllm_logpipe.recognize import Recognition, Recognizer, deduplicate
 from vllm_logpipe.redact import PLACEHOLDER, Redactor
@@ -27,7 +27,14 @@ _SOURCES = {
     TimeSource.OBSERVED: "observed",
     TimeSource.ENVELOPE: "envelope",
 }
-_RESOLUTIONS = {"month_day": "1.0", "date": "0.001", "glog": "1e-9", "": "1.0"}
+_RESOLUTIONS = {
+    "month_day": "1.0",
+    "date": "1.0",
+    "date_fraction": "0.001",
+    "glog": "1e-9",
+    "klog": "1e-6",
+    "": "1.0",
+}
 _OBSERVED_RESOLUTION = "1e-9"
 _NO_NAMES: frozenset[str] = frozenset()
 _ACCESS = "vllm.http.access"
@@ -88,7 +95,6 @@ class Normalizer:
             self._clock,
             self._recognizer.knows,
             self._recognizer.declares,
-            self._complete,
             live=live,
         )
         if self._replayed_ns is not None:
@@ -124,9 +130,9 @@ class Normalizer:
             records += self._records(self._joiner.feed(block))
         return records
 
-    def _records(self, items: list[Draft | LogRecord]) -> list[LogRecord]:
-        record = self._record
-        return [item if isinstance(item, LogRecord) else record(item) for item in items]
+    def _records(self, items: list[Draft | WholeLine]) -> list[LogRecord]:
+        record, complete = self._record, self._complete
+        return [complete(*item) if isinstance(item, tuple) else record(item) for item in items]
 
     def _complete(
         self, head: Head, header: str, text: str, offset: int, when: int, source: TimeSource
@@ -154,8 +160,8 @@ class Normalizer:
             return self._headless_record(draft)
         text = draft.text if draft.more is None else draft.body()
         pid = head.pid
-        instance = self._instances.current if pid is None else self._instances.of(pid)
         event: str | None = None
+        instance: Instance | None = None
         clashes: frozenset[str] | None = None
         if head.format in _ACCESS_FORMATS and (access := self._access.read(text)):
             event, clashes = _ACCESS, _NO_NAMES
@@ -166,7 +172,9 @@ class Normalizer:
             if found.entry is not None:
                 event = found.entry.name
                 if found.announces:
-                    instance = self._announce(found, instance, pid, draft.offset)
+                    instance = self._announce(found, pid, draft.offset)
+        if instance is None:
+            instance = self._instances.current if pid is None else self._instances.of(pid)
         tail = self._tails[draft.time_source][head.stamp_kind]
         attributes = f'{{{head.members}{members}{tail}{draft.offset:x}"}}'
         if clashes is None or (clashes and not clashes.isdisjoint(head.names)):
@@ -189,12 +197,12 @@ class Normalizer:
             span_id,
         )
 
-    def _announce(
-        self, found: Recognition, instance: Instance, pid: int | None, offset: int
-    ) -> Instance:
+    def _announce(self, found: Recognition, pid: int | None, offset: int) -> Instance:
         """A message that begins a server start, or tells the version."""
         if found.entry is not None and found.entry.starts_instance:
             instance = self._instances.start(pid, offset)
+        else:
+            instance = self._instances.of(pid)
         values: dict[str, object] = msgspec.json.decode(f"{{{found.members[1:]}}}")
         version = values.get("vllm.version")
         if isinstance(version, str):

@@ -81,9 +81,9 @@ class Clock:
                         self.known.clear()
                     self.known[stamp] = second
             return second, 0
-        if kind == "glog":
+        if kind in ("glog", "klog"):
             return self._glog(stamp, lane)
-        if kind == "date":
+        if kind in ("date", "date_fraction"):
             return self._dated(stamp, lane)
         return None
 

@@ -44,12 +44,17 @@ class Head(Struct, frozen=True, eq=False):
     process: Process | None
     lane: Lane
     stamp_kind: str
-    """The notation of the time: `month_day`, `glog`, `date`, or empty for none."""
+    """The notation of the time: `month_day`, `glog`, `klog`, `date`, `date_fraction`, or empty."""
     members: str
     """Attributes of the header as JSON members, without the comma before the first."""
     names: frozenset[str]
     """The names of these attributes."""
     pid: int | None
+
+
+def date_kind(stamp: str) -> str:
+    """The notation of a full date: whether it has a fraction of the second."""
+    return "date_fraction" if "." in stamp or "," in stamp else "date"
 
 
 def make_head(
@@ -276,9 +281,11 @@ class HeaderReader:
         number = SEVERITY_NUMBERS.get(level)
         stamp, kind = "", ""
         if "clock" in groups:
-            stamp, kind = f"{groups['day'].zfill(4)} {groups['clock']}", "glog"
+            stamp = f"{groups['day'].zfill(4)} {groups['clock']}"
+            kind = "klog" if log_format == "torch" else "glog"
         elif "date" in groups:
-            stamp, kind = groups["date"], "date"
+            stamp = groups["date"]
+            kind = date_kind(stamp)
         if process is None and "pid" in groups:
             process = self._process("", groups["pid"], None)
         members = f'"vllm.log.format":{quote(log_format)}'

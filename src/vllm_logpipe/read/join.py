@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable
+from typing import TypeAlias
 
-from vllm_logpipe.model import LogRecord
 from vllm_logpipe.read.clock import NS, Clock
 from vllm_logpipe.read.draft import Draft, TimeSource, Traceback
 from vllm_logpipe.read.exceptions import starts_traceback
@@ -27,6 +27,9 @@ MAX_RECORD_LENGTH = 8 * 1024 * 1024
 MAX_UNDATED = 256
 """Lines at the start of a stream that wait for the first printed time."""
 
+WholeLine: TypeAlias = tuple[Head, str, str, int, int, TimeSource]
+"""A line that is a record by itself: head, header, text, offset, time and how that was found."""
+
 _MAX_CACHED = 8192
 _MAX_LANES = 1024
 _MAX_BARS = 64
@@ -39,8 +42,7 @@ class Joiner:
     """Joins the lines of one stream.
 
     `knows` says whether a text is a message of the catalogue in a given format; `declares` whether
-    the first text declares the second as its further line. `complete` makes the record of a line
-    that is one by itself, from its head, header, text, offset, time and how that was found.
+    the first text declares the second as its further line.
     """
 
     def __init__(
@@ -48,7 +50,6 @@ class Joiner:
         clock: Clock,
         knows: Callable[[str, str], bool],
         declares: Callable[[str, str, str], bool],
-        complete: Callable[[Head, str, str, int, int, TimeSource], LogRecord],
         *,
         live: bool = False,
     ) -> None:
@@ -59,7 +60,6 @@ class Joiner:
         self._used = clock.used
         self._knows = knows
         self._declares = declares
-        self._complete = complete
         self._live = live
         self._settings = load_settings()
         self._reader = HeaderReader()
@@ -68,7 +68,7 @@ class Joiner:
         self._uvicorn_heads: dict[str, Head] = {}
         self._line = 0
         self._raw: dict[str, Draft] = {}
-        self._pending: deque[Draft | LogRecord] = deque()
+        self._pending: deque[Draft | WholeLine] = deque()
         self._undated: list[Draft] | None = []
         self._undated_since = 0
         self._stream = Lane()
@@ -77,8 +77,8 @@ class Joiner:
         self._cr_absent = False
         self._crlf = False
 
-    def feed(self, block: Block) -> list[Draft | LogRecord]:
-        """Take lines; gives the drafts and records that are complete, in the order they began."""
+    def feed(self, block: Block) -> list[Draft | WholeLine]:
+        """Take lines; gives what is complete, in the order it began."""
         if block.continued or block.cut:
             self._line += 1
             self._cut(block)
@@ -114,14 +114,14 @@ class Joiner:
             self._physical(line, offset, 0)
         return self._take()
 
-    def expire(self) -> list[Draft | LogRecord]:
+    def expire(self) -> list[Draft | WholeLine]:
         """Close what is open: the caller knows that no more lines of it are to be expected."""
         for draft in self._pending:
             if draft.__class__ is Draft:
                 draft.closed = True
         return self._take()
 
-    def flush(self) -> list[Draft | LogRecord]:
+    def flush(self) -> list[Draft | WholeLine]:
         """Close everything; gives the rest."""
         for key in list(self._bars):
             self._close_bar(key)
@@ -133,13 +133,13 @@ class Joiner:
         self._raw.clear()
         return self._take()
 
-    def _take(self) -> list[Draft | LogRecord]:
+    def _take(self) -> list[Draft | WholeLine]:
         pending = self._pending
         line = self._line
-        taken: list[Draft | LogRecord] = []
+        taken: list[Draft | WholeLine] = []
         while pending:
             draft = pending[0]
-            if isinstance(draft, LogRecord):
+            if isinstance(draft, tuple):
                 taken.append(pending.popleft())
                 continue
             if not draft.closed and line - draft.last_line <= draft.gap:
@@ -166,7 +166,7 @@ class Joiner:
                     draft.truncated = draft.closed = True
 
     def _decorated(self, line: str, offset: int) -> None:
-        """A line of a block that holds ANSI codes or CRs."""
+        """A line that holds ANSI codes or CRs."""
         if "\x1b" in line:
             line = _ANSI.sub("", line)
         whole = len(line)
@@ -316,9 +316,7 @@ class Joiner:
         last = lane if lane.second >= 0 else self._stream
         if last.second >= 0 and not self._live and head.level not in ("ERROR", "CRITICAL"):
             time = self.clock.unique(last.second, last.fraction)
-            self._pending.append(
-                self._complete(head, header, text, offset, time, TimeSource.PREVIOUS)
-            )
+            self._pending.append((head, header, text, offset, time, TimeSource.PREVIOUS))
             return
         draft = Draft(head, header, text, offset, self._line, 0)
         self._inherit(draft, lane)

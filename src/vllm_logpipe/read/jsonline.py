@@ -7,7 +7,7 @@ import re
 import msgspec
 
 from vllm_logpipe.catalogue.values import member, quote
-from vllm_logpipe.read.header import Head, Lane, make_head
+from vllm_logpipe.read.header import Head, Lane, date_kind, make_head
 from vllm_logpipe.read.process import describe_process
 
 _decode = msgspec.json.Decoder(dict[str, object]).decode
@@ -52,7 +52,7 @@ def read_json(line: str, lane: Lane) -> tuple[Head, str, str, dict[str, str]] | 
         members += f"{member('vllm.log.logger.name')}{quote(logger)}"
     stamp = document.get("asctime")
     printed = stamp if isinstance(stamp, str) else ""
-    head = make_head("json", level, process, lane, "date" if printed else "", members)
+    head = make_head("json", level, process, lane, date_kind(printed) if printed else "", members)
     ids = {
         key: value
         for key, pattern in _IDS.items()
