@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+
+INTERRUPTED = 130
 
 
 def main() -> int:
     """Run the command; gives the exit status."""
-    if sys.argv[1:] == ["--version"]:
-        # Nothing else is needed for this, and an operator's script may ask often.
-        from vllm_logpipe._version import __version__
+    try:
+        from vllm_logpipe.cli import run
 
-        print(f"vllm-logpipe {__version__}")
-        return 0
-    from vllm_logpipe.cli import run
-
-    return run(sys.argv[1:])
+        status = run(sys.argv[1:])
+        # All is done: while the interpreter ends, an interrupt would only spoil the status.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        return status
+    except KeyboardInterrupt:
+        # Output that nobody reads need not be waited for: the next interrupt ends that, too.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        return INTERRUPTED
 
 
 if __name__ == "__main__":

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import signal
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import IO, NoReturn
+from typing import NoReturn
 
 from vllm_logpipe._version import __version__
-from vllm_logpipe.catalogue import CatalogueError, load_catalogue
 
-_INTERRUPTED = 130
-_USAGE = 2
+_FAILED = 2
 
 
 class UsageError(Exception):
@@ -22,29 +22,64 @@ class UsageError(Exception):
 
 
 class _Parser(argparse.ArgumentParser):
-    """argparse, but an error is one line."""
+    """argparse, but an error is one line, and one of the output is told too."""
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} (see {self.prog} --help)")
 
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        sys.stdout.flush()
+        super().exit(status, message)
+
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command with these arguments; gives the exit status."""
+    """Run the command with these arguments; gives the exit status.
+
+    Raises KeyboardInterrupt.
+    """
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    if sys.stdout is None:
+        _complain("standard output is closed")
+        return _FAILED
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # What a terminal cannot show is no reason to stop.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        options = _parser().parse_args(arguments)
-        status: int = options.command(options)
-    except (UsageError, CatalogueError) as error:
+        try:
+            return _execute(_parser().parse_args(arguments))
+        finally:
+            sys.stdout.flush()
+    except UsageError as error:
         _complain(str(error))
-        return _USAGE
-    except KeyboardInterrupt:
-        return _INTERRUPTED
+    except OSError as error:
+        _complain(f"{error.filename or 'standard output'}: {error.strerror or error}")
+        _drop_output()
+    return _FAILED
+
+
+def _execute(options: argparse.Namespace) -> int:
+    # Help and a mistyped option need not wait for this import.
+    from vllm_logpipe.catalogue import CatalogueError
+
+    try:
+        status: int = options.command(options)
+    except CatalogueError as error:
+        raise UsageError(str(error)) from error
     return status
 
 
 def _complain(text: str) -> None:
-    line = " ".join(text.split("\n"))
-    print(f"vllm-logpipe: {line}", file=sys.stderr)
+    # With standard error closed, print would write to standard output.
+    if sys.stderr is not None:
+        with suppress(OSError):
+            print(f"vllm-logpipe: {' '.join(text.splitlines())}", file=sys.stderr)
+
+
+def _drop_output() -> None:
+    """Keep the interpreter from another try to write what could not be written."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
 
 
 def _parser() -> _Parser:
@@ -129,7 +164,9 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 def _normalize(options: argparse.Namespace) -> int:
-    from vllm_logpipe.pipeline import FollowError, Replay
+    from vllm_logpipe.catalogue import load_catalogue
+    from vllm_logpipe.pipeline import Replay
+    from vllm_logpipe.sources.file import SourceError
 
     try:
         replay = Replay(
@@ -144,24 +181,25 @@ def _normalize(options: argparse.Namespace) -> int:
     except ValueError as error:
         raise UsageError(str(error)) from error
     output = sys.stdout.buffer
+    failures: list[str] = []
     try:
-        failures = (
+        if options.follow:
             replay.follow(options.files, output)
-            if options.follow
-            else replay.run(options.files, output, show_progress=_shows_progress())
-        )
-    except FollowError as error:
-        raise UsageError(str(error)) from error
+        else:
+            failures = replay.run(options.files, output, show_progress=_shows_progress())
+    except SourceError as error:
+        failures = [str(error)]
     for text in (*replay.warnings, *failures):
         _complain(text)
-    return _USAGE if failures else 0
+    return _FAILED if failures else 0
 
 
 def _shows_progress() -> bool:
-    return sys.stderr.isatty() and not sys.stdout.isatty()
+    return sys.stderr is not None and sys.stderr.isatty() and not sys.stdout.isatty()
 
 
 def _explain(options: argparse.Namespace) -> int:
+    from vllm_logpipe.catalogue import load_catalogue
     from vllm_logpipe.report.explain import explain_line
 
     _print(explain_line(options.line, load_catalogue(options.catalogue)))
@@ -182,11 +220,8 @@ def _check_catalogue(options: argparse.Namespace) -> int:
     for fault in faults:
         _complain(fault)
     _print([summary])
-    return _USAGE if faults else 0
+    return _FAILED if faults else 0
 
 
 def _print(lines: Iterable[str]) -> None:
-    stream: IO[str] = sys.stdout
-    for line in lines:
-        stream.write(line + os.linesep)
-    stream.flush()
+    sys.stdout.writelines(f"{line}\n" for line in lines)

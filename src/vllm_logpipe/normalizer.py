@@ -167,7 +167,7 @@ class Normalizer:
             event, clashes = _ACCESS, _NO_NAMES
             members, body = access
         else:
-            found = self._recognizer.recognize(text, head.format, head.level)
+            found = self._recognizer.recognize(text, head.format, head.level, draft.trace_at)
             members, body, clashes = found.members, found.body, found.clashes
             if found.entry is not None:
                 event = found.entry.name

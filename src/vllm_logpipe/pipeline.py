@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import select
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import BinaryIO
-
-from tqdm import tqdm
+from typing import TYPE_CHECKING, BinaryIO, NoReturn
 
 from vllm_logpipe.catalogue import Catalogue
 from vllm_logpipe.model import LogRecord
@@ -15,6 +14,9 @@ from vllm_logpipe.report.text import encode_text
 from vllm_logpipe.sinks.ndjson import encode_ndjson
 from vllm_logpipe.sinks.otlp_json import encode_otlp_json
 from vllm_logpipe.sources.file import FileSource, SourceError
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
 
 ENCODINGS: dict[str, Callable[[Iterable[LogRecord]], bytes]] = {
     "ndjson": encode_ndjson,
@@ -26,10 +28,6 @@ ENCODINGS: dict[str, Callable[[Iterable[LogRecord]], bytes]] = {
 _PROGRESS_SIZE = 16 * 1024 * 1024
 _POLL_S = 0.25
 _IDLE_S = 1.0
-
-
-class FollowError(Exception):
-    """A file that cannot be followed; the text is one line."""
 
 
 class Replay:
@@ -82,76 +80,89 @@ class Replay:
         output.flush()
         return failures
 
-    def follow(self, names: Iterable[str], output: BinaryIO) -> list[str]:
-        """Normalise the files and go on as they grow, until interrupted.
+    def follow(self, names: Iterable[str], output: BinaryIO) -> None:
+        """Normalise the files and go on as they grow, until interrupted; a pipe to its end.
 
         A file that another takes the place of, or that is cut short, begins a new stream.
-        Raises FollowError for a file that cannot be followed.
+        Raises SourceError for a file that cannot be followed (on).
         """
         tails: list[_Tail] = []
-        for name in names:
-            try:
-                source = FileSource(name)
-            except SourceError as error:
-                raise FollowError(str(error)) from error
-            if name != "-" and source.is_packed():
-                raise FollowError(f"{name}: a packed file cannot be followed")
-            tails.append(_Tail(source, self._normalizer(source.identity, live=True)))
         try:
-            self._follow(tails, output)
-        except KeyboardInterrupt:
-            output.writelines(self._encode(tail.normalizer.flush()) for tail in tails)
+            for name in names:
+                source = FileSource(name, waits=False)
+                normalizer = self._normalizer(source.identity, live=True)
+                tails.append(_Tail(source, self._stream(normalizer, output)))
+                if source.is_packed():
+                    raise SourceError(f"{name}: a packed file cannot be followed")
+            while tails:
+                advanced = [self._advance(tail, output) for tail in tails]
+                output.flush()
+                if not any(advanced):
+                    _wait(tails)
+                ended = [tail for tail in tails if tail.source.ended]
+                tails = [tail for tail in tails if not tail.source.ended]
+                for tail in ended:
+                    self._end(tail)
+            output.flush()
+        except (KeyboardInterrupt, SourceError):
+            for tail in tails:
+                tail.stream.flush()
             output.flush()
             raise
-        return []
+        finally:
+            for tail in tails:
+                tail.source.close()
 
-    def _follow(self, tails: list[_Tail], output: BinaryIO) -> None:
-        while tails:
-            idle = True
-            for tail in list(tails):
-                if data := tail.source.more():
-                    idle = False
-                    tail.read_at = time.monotonic()
-                    tail.expired = False
-                    output.write(self._encode(tail.normalizer.feed(data)))
-                elif tail.source.name == "-":
-                    output.write(self._encode(tail.normalizer.flush()))
-                    tails.remove(tail)
-                elif tail.source.replaced():
-                    idle = False
-                    output.write(self._encode(tail.normalizer.flush()))
-                    self._reopen(tail)
-                elif not tail.expired and time.monotonic() - tail.read_at >= _IDLE_S:
-                    tail.expired = True
-                    output.write(self._encode(tail.normalizer.expire()))
-            output.flush()
-            if idle and tails:
-                time.sleep(_POLL_S)
+    def _advance(self, tail: _Tail, output: BinaryIO) -> bool:
+        """Take what has come since; gives whether there may be more at once."""
+        if data := tail.source.more():
+            tail.read_at = time.monotonic()
+            tail.expired = False
+            tail.stream.feed(data)
+            return True
+        if not tail.source.replaced():
+            tail.expire()
+            return False
+        tail.stream.flush()
+        try:
+            source = FileSource(tail.source.name, waits=False)
+        except SourceError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                # Gone again already: the next one of the name is waited for.
+                return False
+            raise
+        self._end(tail)
+        tail.source = source
+        normalizer = self._normalizer(f"{source.identity}\0{time.time_ns()}", live=True)
+        tail.stream = self._stream(normalizer, output)
+        return True
 
-    def _reopen(self, tail: _Tail) -> None:
-        name = tail.source.name
+    def _end(self, tail: _Tail) -> None:
+        tail.stream.flush()
+        self._take_warnings(tail.source, tail.stream)
         tail.source.close()
-        tail.source = FileSource(name)
-        tail.normalizer = self._normalizer(f"{tail.source.identity}\0{time.time_ns()}", live=True)
 
     def _run_one(self, source: FileSource, output: BinaryIO, *, show_progress: bool) -> None:
         normalizer = self._normalizer(source.identity, reference=source.modified)
+        stream = self._stream(normalizer, output)
         large = source.size is not None and source.size >= _PROGRESS_SIZE
-        with tqdm(
-            total=source.size,
-            unit="B",
-            unit_scale=True,
-            desc=source.name,
-            disable=not (show_progress and large),
-            leave=False,
-        ) as bar:
-            try:
-                for block in source.blocks():
-                    output.write(self._encode(normalizer.feed(block)))
+        bar = _progress_bar(source) if show_progress and large else None
+        try:
+            for block in source.blocks():
+                stream.feed(block)
+                if bar is not None:
                     bar.update(source.position - bar.n)
-            finally:
-                output.write(self._encode(normalizer.flush()))
-        self.warnings += [f"{source.name}: {text}" for text in normalizer.warnings]
+        finally:
+            stream.flush()
+            if bar is not None:
+                bar.close()
+        self._take_warnings(source, stream)
+
+    def _take_warnings(self, source: FileSource, stream: _Stream) -> None:
+        self.warnings += [f"{source.name}: {text}" for text in stream.normalizer.warnings]
+
+    def _stream(self, normalizer: Normalizer, output: BinaryIO) -> _Stream:
+        return _Stream(normalizer, lambda records: output.write(self._encode(records)))
 
     def _normalizer(
         self, identity: str, *, reference: float | None = None, live: bool = False
@@ -169,11 +180,62 @@ class Replay:
         )
 
 
+class _Stream:
+    """A normaliser whose records go where `write` puts them."""
+
+    def __init__(
+        self, normalizer: Normalizer, write: Callable[[Iterable[LogRecord]], object]
+    ) -> None:
+        self.normalizer = normalizer
+        self._write = write
+        self._broken = False
+
+    def feed(self, data: bytes) -> None:
+        # An interrupt in here leaves the normaliser between two states.
+        self._broken = True
+        records = self.normalizer.feed(data)
+        self._broken = False
+        self._write(records)
+
+    def expire(self) -> None:
+        self._broken = True
+        records = self.normalizer.expire()
+        self._broken = False
+        self._write(records)
+
+    def flush(self) -> None:
+        """Put out what is still open, unless the stream broke off within a block."""
+        if not self._broken:
+            self._write(self.normalizer.flush())
+
+
 class _Tail:
     """A followed file with the state of its stream."""
 
-    def __init__(self, source: FileSource, normalizer: Normalizer) -> None:
+    def __init__(self, source: FileSource, stream: _Stream) -> None:
         self.source = source
-        self.normalizer = normalizer
+        self.stream = stream
         self.read_at = time.monotonic()
         self.expired = False
+
+    def expire(self) -> None:
+        """After a pause put out what is complete."""
+        if not self.expired and time.monotonic() - self.read_at >= _IDLE_S:
+            self.expired = True
+            self.stream.expire()
+
+
+def _wait(tails: Iterable[_Tail]) -> None:
+    """Until a pipe has more, or it is time to look at the files again."""
+    waiting = select.poll()
+    for tail in tails:
+        if (pipe := tail.source.pipe()) is not None:
+            waiting.register(pipe, select.POLLIN)
+    waiting.poll(_POLL_S * 1000)
+
+
+def _progress_bar(source: FileSource) -> tqdm[NoReturn]:
+    # Few runs show a bar, and the import takes its time.
+    from tqdm import tqdm
+
+    return tqdm(total=source.size, unit="B", unit_scale=True, desc=source.name, leave=False)

@@ -83,10 +83,16 @@ class Recognizer:
             return False
         return self._catalogue.find_line(found[0].entry, line) is not None
 
-    def recognize(self, text: str, log_format: str, level: str | None) -> Recognition:
-        """The event, values and error class of a record's text."""
-        if "\n" in text:
-            return self._recognize_lines(text, log_format, level)
+    def recognize(
+        self, text: str, log_format: str, level: str | None, trace_at: int | None = None
+    ) -> Recognition:
+        """The event, values and error class of a record's text.
+
+        `trace_at` says where its traceback begins, -1 for none; None has it looked for.
+        """
+        if "\n" in text or trace_at == 0:
+            at = find_traceback(text) if trace_at is None else trace_at
+            return self._recognize_lines(text, log_format, level, at)
         found = self._catalogue.find(text, log_format)
         if found is None:
             if text[:1] == "[" and (tag := self._tag.match(text)):
@@ -147,8 +153,9 @@ class Recognizer:
         # What has the form of a learned list holds known words and numbers only.
         return lambda text: text if pieces.fits(text) else scrub(text)
 
-    def _recognize_lines(self, text: str, log_format: str, level: str | None) -> Recognition:
-        at = find_traceback(text)
+    def _recognize_lines(
+        self, text: str, log_format: str, level: str | None, at: int
+    ) -> Recognition:
         message = text if at < 0 else text[:at].rstrip("\n")
         entry: EventEntry | None = None
         members: Member = ""

@@ -41,7 +41,12 @@ def load_patterns() -> tuple[Pattern, ...]:
     """The patterns that ship with the catalogue."""
     source = resources.files("vllm_logpipe.catalogue") / "redaction.toml"
     document = tomli.loads(source.read_text("utf-8"))
-    return msgspec.convert(document["pattern"], tuple[Pattern, ...])
+    patterns = document["pattern"]
+    # A part may name those before it, so the last one goes in first.
+    for name, part in reversed(document["parts"].items()):
+        for pattern in patterns:
+            pattern["pattern"] = pattern["pattern"].replace(f"%{name}%", part)
+    return msgspec.convert(patterns, tuple[Pattern, ...])
 
 
 def hide(text: str) -> str:
@@ -93,9 +98,9 @@ class Redactor:
 
             def scrub_sampling(text: str) -> str:
                 redacted = redact_sampling(text, keep, hide)
-                if redacted is text or ("'" not in redacted and '"' not in redacted):
-                    return redacted
-                return scrub(redacted)
+                if "'" in redacted or '"' in redacted:
+                    return scrub(redacted)
+                return redacted
 
             return scrub_sampling
         return self.scrub

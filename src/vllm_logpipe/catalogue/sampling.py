@@ -97,7 +97,7 @@ class SamplingParams:
             return last[1].read(last[2].groups())
         for shape in self._shapes:
             if match := shape.full(text):
-                return shape.read(match.group(0, *shape.numbers)[1:])
+                return shape.read(match.group(0, 0, *shape.numbers)[2:])
         return "".join(
             _member(*_READ[key], text[start:end])
             for key, start, end in key_spans(text)

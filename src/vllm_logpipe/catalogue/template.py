@@ -65,6 +65,8 @@ _INT = r"[+-]?[0-9]++(?:,[0-9]{3}(?![0-9]))*+"
 _FLOAT = r"[+-]?(?:[0-9]++(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+|nan|inf)"
 _QUOTED = r"""'(?:[^'\\]++|\\.)*+'|"(?:[^"\\]++|\\.)*+\""""
 _LIST = rf"\[(?:[^\]'\"]++|{_QUOTED})*+\]"
+_SPACES = " \t\n\r\f\v"
+"""White space as the patterns know it; what lies outside ASCII is part of a word."""
 
 
 class TemplateError(ValueError):
@@ -137,7 +139,7 @@ class Template(Struct, frozen=True):
 
     def pattern(self) -> re.Pattern[str]:
         """The compiled pattern; one group a hole, anchored at both ends of the text."""
-        return re.compile(_regex(self.parts), re.DOTALL)
+        return re.compile(_regex(self.parts), re.DOTALL | re.ASCII)
 
 
 def parse_template(source: str) -> Template:
@@ -238,7 +240,7 @@ def _hole_regex(hole: Hole, stop: str | None, *, ends: bool) -> tuple[str, bool]
         return r"(.*)", False
     literal = re.escape(stop)
     if hole.type == "word":
-        if stop[0].isspace():
+        if stop[0] in _SPACES:
             return r"(\S++)", False
         if ends:
             return rf"(?>(\S+){literal}\Z)", True

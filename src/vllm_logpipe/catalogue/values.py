@@ -25,7 +25,7 @@ _MAX_DIGITS = 18
 _MAX_NUMBER_LENGTH = 40
 _MAX_ITEMS = 1024
 _MAX_KNOWN = 4096
-_NUMBER_AND_UNIT = re.compile(r"([^A-Za-z ]+|nan|inf) ?([A-Za-z]+)")
+_NUMBER_AND_UNIT = re.compile(r"([^A-Za-z ]+(?:[eE][+-]?[0-9]+)?|nan|inf) ?([A-Za-z]+)")
 _PLAIN = re.compile(r"[1-9][0-9]{0,15}(\.[0-9]{1,15})?|0(\.[0-9]{1,15})?")
 _ITEM = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^,\s'"\[\]]+""")
 

@@ -64,6 +64,8 @@ class Draft(Struct, eq=False):
     """The process of a record without header."""
     blanks: int = 0
     """Blank lines seen last, which count only if the record goes on."""
+    trace_at: int | None = None
+    """Where the traceback begins in the text, where the line says so; -1 for none."""
     size: int = 0
     """Characters of the further lines."""
 

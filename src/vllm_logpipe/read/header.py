@@ -16,6 +16,8 @@ from vllm_logpipe.read.draft import Draft
 from vllm_logpipe.read.process import Process, describe_process
 
 _MAX_CACHED = 8192
+_CLOCK = re.compile(r"[0-9]{2}:[0-9]{2}")
+"""What is no constant prefix: it tells the time."""
 _names = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
@@ -231,7 +233,7 @@ class HeaderReader:
             custom = custom[: inner.start()]
         if not 0 < len(custom) <= limit or custom.isspace() or not custom.isprintable():
             return None
-        if self._settings.progress.match(custom):
+        if self._settings.progress.match(custom) or _CLOCK.search(custom):
             return None
         self._custom = custom
         return self._begin(found, line[: found.start()], process)

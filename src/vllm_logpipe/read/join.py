@@ -348,8 +348,12 @@ class Joiner:
         prefix = beginning.prefix
         text = line[len(prefix) :] if prefix else line
         if text.startswith("{") and (found := read_json(text, self._reader.lane(prefix))):
-            head, stamp, message, ids = found
+            head, stamp, message, trace, ids = found
             draft = Draft(head, prefix, message, offset, self._line, 0)
+            draft.trace_at = -1
+            if trace:
+                draft.text = f"{message}\n{trace}" if message else trace
+                draft.trace_at = len(draft.text) - len(trace)
             draft.closed = True
             draft.ids = ids
             resolved = self.clock.resolve(stamp, head.stamp_kind, _clock_lane(head))

@@ -23,8 +23,8 @@ _IDS = {
 _MAX_PID = 2**31 - 1
 
 
-def read_json(line: str, lane: Lane) -> tuple[Head, str, str, dict[str, str]] | None:
-    """Header, printed time, message (traceback included) and ids of a JSON line.
+def read_json(line: str, lane: Lane) -> tuple[Head, str, str, str, dict[str, str]] | None:
+    """Header, printed time, message, traceback and ids of a JSON line.
 
     None for any other line. Keys nobody knows are kept as one JSON text in `vllm.log.extra`.
     """
@@ -36,10 +36,8 @@ def read_json(line: str, lane: Lane) -> tuple[Head, str, str, dict[str, str]] | 
     level = document.get("levelname")
     if not isinstance(message, str) or not isinstance(level, str):
         return None
-    for key in ("exc_info", "stack_info"):
-        text = document.get(key)
-        if isinstance(text, str) and text:
-            message = f"{message}\n{text}" if message else text
+    traces = [document.get(key) for key in ("exc_info", "stack_info")]
+    trace = "\n".join(text for text in traces if isinstance(text, str) and text)
     name = document.get("vllm_process_name") or document.get("processName") or ""
     pid = document.get("process")
     process = describe_process(
@@ -61,4 +59,4 @@ def read_json(line: str, lane: Lane) -> tuple[Head, str, str, dict[str, str]] | 
     more = {key: value for key, value in document.items() if key not in _KNOWN and key not in ids}
     if more:
         ids["extra"] = _encode(more).decode()
-    return head, printed, message, ids
+    return head, printed, message, trace, ids

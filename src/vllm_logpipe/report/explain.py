@@ -11,6 +11,7 @@ from vllm_logpipe.catalogue.entry import EventEntry
 from vllm_logpipe.model import LogRecord
 from vllm_logpipe.normalizer import Normalizer
 from vllm_logpipe.read.clock import rfc3339
+from vllm_logpipe.report.text import on_one_line
 
 _NEAR = 3
 _MIN_LIKENESS = 0.45
@@ -20,7 +21,7 @@ _PREFIXES = ("log.record.uid", "vllm.log.attribution", "vllm.log.time")
 def explain_line(line: str, catalogue: Catalogue) -> Iterator[str]:
     """The lines of an explanation: a section for each record that the line makes."""
     normalizer = Normalizer("explain", catalogue=catalogue)
-    records = normalizer.feed(line.encode(errors="backslashreplace") + b"\n") + normalizer.flush()
+    records = normalizer.feed(line.encode(errors="surrogateescape") + b"\n") + normalizer.flush()
     if not records:
         yield "no record: the line is blank, or holds a process prefix only"
     for number, record in enumerate(records):
@@ -34,10 +35,10 @@ def _explain(record: LogRecord, catalogue: Catalogue) -> Iterator[str]:
     log_format = str(attributes["vllm.log.format"])
     yield f"header   {log_format}"
     yield f"  time   {rfc3339(record.time_unix_nano)} ({attributes['vllm.log.time.source']})"
-    yield f"  level  {record.severity_text or 'none'}"
+    yield f"  level  {on_one_line(record.severity_text or 'none')}"
     for name in ("vllm.process.name", "process.pid", "code.file.path", "code.line.number"):
         if name in attributes:
-            yield f"  {name} = {attributes[name]}"
+            yield f"  {name} = {on_one_line(str(attributes[name]))}"
     yield f"message  {record.body!r}"
     found = catalogue.find(record.body, log_format)
     if found is None and "\n" in record.body:

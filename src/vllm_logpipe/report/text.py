@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from vllm_logpipe.model import LogRecord
@@ -21,10 +22,17 @@ _SHOWN_ELSEWHERE = (
     "network.",
 )
 
+_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+def on_one_line(text: str) -> str:
+    r"""The text with control characters and line breaks shown as in `\n`."""
+    return _CONTROLS.sub(lambda found: repr(found.group())[1:-1], text)
+
 
 def encode_text(records: Iterable[LogRecord]) -> bytes:
     """The records as text: time, level, process, phase, event or message, and values."""
-    return "".join(f"{_line(record)}\n" for record in records).encode()
+    return "".join(f"{on_one_line(_line(record))}\n" for record in records).encode()
 
 
 def _line(record: LogRecord) -> str:

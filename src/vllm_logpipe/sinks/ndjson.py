@@ -6,10 +6,18 @@ from collections.abc import Iterable
 
 import msgspec
 
-from vllm_logpipe.model import LogRecord
+from vllm_logpipe.model import SEVERITY_NUMBERS, LogRecord
 from vllm_logpipe.read.clock import NS, rfc3339
 
 _encode = msgspec.json.encode
+_LEVELS: dict[tuple[str | None, int | None], str] = {
+    (None, None): "",
+    **{
+        (text, number): f',"severity_text":"{text}","severity_number":{number}'
+        for text, number in SEVERITY_NUMBERS.items()
+    },
+}
+"""The members of severity by text and number, for the levels that are usual."""
 
 
 def encode_ndjson(records: Iterable[LogRecord]) -> bytes:
@@ -26,11 +34,9 @@ def encode_ndjson(records: Iterable[LogRecord]) -> bytes:
         if record.observed_time_unix_nano != observed_ns:
             observed_ns = record.observed_time_unix_nano
             observed = rfc3339(observed_ns)
-        level = ""
-        if record.severity_number is not None:
-            level = f',"severity_number":{record.severity_number}'
-            if record.severity_text is not None:
-                level = f',"severity_text":"{record.severity_text}"{level}'
+        level = _LEVELS.get((record.severity_text, record.severity_number))
+        if level is None:
+            level = _level(record)
         event = "" if record.event_name is None else f',"event_name":"{record.event_name}"'
         ids = "" if record.trace_id is None and record.span_id is None else _ids(record)
         add(
@@ -42,7 +48,14 @@ def encode_ndjson(records: Iterable[LogRecord]) -> bytes:
     return "".join(pieces).encode()
 
 
+def _level(record: LogRecord) -> str:
+    return _members(severity_text=record.severity_text, severity_number=record.severity_number)
+
+
 def _ids(record: LogRecord) -> str:
-    ids = {"trace_id": record.trace_id, "span_id": record.span_id}
-    given = {name: value for name, value in ids.items() if value is not None}
-    return f",{_encode(given).decode()[1:-1]}"
+    return _members(trace_id=record.trace_id, span_id=record.span_id)
+
+
+def _members(**values: str | int | None) -> str:
+    given = {name: value for name, value in values.items() if value is not None}
+    return f",{_encode(given).decode()[1:-1]}" if given else ""

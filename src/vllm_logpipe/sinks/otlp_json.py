@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from string import hexdigits
 
 import msgspec
 from msgspec import Struct
@@ -12,6 +13,7 @@ from vllm_logpipe.model import LogRecord
 from vllm_logpipe.semconv import SCHEMA_URL
 
 _encode = msgspec.json.encode
+_HEX_DIGITS = frozenset(hexdigits)
 
 
 class _Value(Struct, rename="camel", omit_defaults=True, gc=False):
@@ -34,11 +36,11 @@ class _KeyValue(Struct, gc=False):
 class _Record(Struct, rename="camel", omit_defaults=True, gc=False):
     time_unix_nano: str
     observed_time_unix_nano: str
-    severity_number: int | None
-    severity_text: str | None
-    event_name: str | None
     body: _Value
     attributes: list[_KeyValue]
+    severity_number: int | None = None
+    severity_text: str | None = None
+    event_name: str | None = None
     trace_id: str | None = None
     span_id: str | None = None
 
@@ -91,14 +93,19 @@ def _convert(record: LogRecord) -> _Record:
     return _Record(
         str(record.time_unix_nano),
         str(record.observed_time_unix_nano),
+        _Value(string_value=record.body),
+        _attributes(record.attributes_json),
         record.severity_number,
         record.severity_text,
         record.event_name,
-        _Value(string_value=record.body),
-        _attributes(record.attributes_json),
-        record.trace_id,
-        record.span_id,
+        _id(record.trace_id, 32),
+        _id(record.span_id, 16),
     )
+
+
+def _id(text: str | None, digits: int) -> str | None:
+    """An id as the protocol has it: for any other text a receiver refuses the whole request."""
+    return text if text and len(text) == digits and set(text) <= _HEX_DIGITS else None
 
 
 def _attributes(text: str) -> list[_KeyValue]:
