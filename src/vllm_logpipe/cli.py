@@ -10,9 +10,12 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from vllm_logpipe._version import __version__
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
 
 _FAILED = 2
 
@@ -27,9 +30,10 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} (see {self.prog} --help)")
 
-    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
-        sys.stdout.flush()
-        super().exit(status, message)
+    def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
+        # argparse says nothing of output that fails.
+        if file is not None:
+            file.write(message)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -63,7 +67,7 @@ def _execute(options: argparse.Namespace) -> int:
 
     try:
         status: int = options.command(options)
-    except CatalogueError as error:
+    except (CatalogueError, RecursionError) as error:
         raise UsageError(str(error)) from error
     return status
 

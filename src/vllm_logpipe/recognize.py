@@ -13,17 +13,19 @@ from vllm_logpipe.catalogue import Catalogue
 from vllm_logpipe.catalogue.compiled import Variant, attribute_holes, class_members
 from vllm_logpipe.catalogue.entry import ErrorEntry, EventEntry
 from vllm_logpipe.catalogue.nested import replace_values
-from vllm_logpipe.catalogue.template import Hole, parse_template
+from vllm_logpipe.catalogue.template import Hole, Template, parse_template
 from vllm_logpipe.catalogue.values import Extract, Member, member, quote
 from vllm_logpipe.read.exceptions import ExceptionText, find_traceback, read_exceptions
 from vllm_logpipe.read.header import tag_pattern
-from vllm_logpipe.redact import Redactor
+from vllm_logpipe.redact import Redactor, hide
 
 _MAX_LINES = 200
 """Lines of a message or an exception's text that are looked at."""
 _ONE_LINE_EXCEPTION = re.compile(r"(?P<type>[A-Za-z_][\w.]{0,255}): (?P<text>.*)", re.DOTALL)
 _OTHER = f'{member("error.type")}"_OTHER"{member("vllm.error.role")}"unknown"'
 _VERSION = member("vllm.version")
+_KEY = 4
+"""Characters by which openings are looked up; every private lead has more."""
 _NO_NAMES: frozenset[str] = frozenset()
 _FAILED_LEVELS = frozenset({"ERROR", "CRITICAL", "FATAL"})
 _HEAD_NAMES = frozenset(
@@ -45,6 +47,16 @@ class _Bound(Struct, frozen=True):
     """The error class, as members."""
     clashes: frozenset[str]
     announces: bool
+
+
+class _Opening(Struct, frozen=True):
+    """The start of a template up to its first private hole: a line limit may take the rest."""
+
+    lead: str
+    match: Callable[[str], re.Match[str] | None]
+    group: int
+    """The group that holds the private text and all behind it."""
+    field: str
 
 
 class Recognition(Struct, frozen=True, gc=False):
@@ -69,19 +81,31 @@ class Recognizer:
         self._redactor = redactor
         self._tag = tag_pattern()
         self._bound: dict[Variant[EventEntry], _Bound] = {}
+        self._openings = _openings(catalogue.variants())
 
     def knows(self, text: str, log_format: str) -> bool:
         """Whether a line begins a message of the catalogue."""
         return self._catalogue.find(text, log_format) is not None
 
     def declares(self, first: str, line: str, log_format: str) -> bool:
-        """Whether a message declares a line as its further one."""
-        if not self._catalogue.may_be_further(line):
+        """Whether a line belongs to a message as its further one.
+
+        An entry declares some. What follows private text is part of it, unless it is a message.
+        """
+        if self._catalogue.may_be_further(line):
+            found = self._catalogue.find(first, log_format)
+            if found is not None and self._catalogue.find_line(found[0].entry, line) is not None:
+                return True
+        openings = [o for o in self._openings.get(first[:_KEY], ()) if first.startswith(o.lead)]
+        # Most lines with the header of the one before are another message of the same wording.
+        if not openings or any(line.startswith(opening.lead) for opening in openings):
             return False
         found = self._catalogue.find(first, log_format)
-        if found is None or not found[0].entry.lines:
-            return False
-        return self._catalogue.find_line(found[0].entry, line) is not None
+        if found is None:
+            private = any(opening.match(first) for opening in openings)
+        else:
+            private = bool(found[0].entry.private)
+        return private and self._catalogue.find(line, log_format) is None
 
     def recognize(
         self, text: str, log_format: str, level: str | None, trace_at: int | None = None
@@ -98,7 +122,7 @@ class Recognizer:
             if text[:1] == "[" and (tag := self._tag.match(text)):
                 inner = self.recognize(text[tag.end() :], "tagged", level)
                 return msgspec.structs.replace(inner, body=f"{tag.group()}{inner.body}")
-            body = self._redactor.scrub(text)
+            body = self._scrub_unknown(text)
             if level in _FAILED_LEVELS:
                 return Recognition(None, self._classify_message(body), body)
             return Recognition(None, "", body)
@@ -146,7 +170,8 @@ class Recognizer:
         return bound
 
     def _scrub_of(self, variant: Variant[EventEntry], hole: Hole) -> Callable[[str], str]:
-        scrub = self._redactor.for_hole(hole.type, variant.entry.private.get(hole.name))
+        field = variant.entry.private.get(hole.name)
+        scrub = self._redactor.for_hole(hole.type, field, hole.name)
         pieces = variant.pieces
         if hole.type != "fields" or pieces is None:
             return scrub
@@ -168,11 +193,11 @@ class Recognizer:
         elif further and (found := self._catalogue.find(first, log_format)):
             entry = found[0].entry
             members, body, failure = self._values(*found)
-            further = self._redactor.scrub(further)
+            further = self._scrub_further(entry, further)
             body = f"{body}\n{further}"
             members += self._declared(entry, further)
         else:
-            body = self._redactor.scrub(message)
+            body = self._scrub_unknown(message)
         if at >= 0:
             trace = self._redactor.scrub(text[at:])
             body = f"{body}{text[len(message) : at]}{trace}" if message else trace
@@ -183,6 +208,37 @@ class Recognizer:
             failure = self._classify_message(body)
         announces = entry is not None and (entry.starts_instance or _VERSION in members)
         return Recognition(entry, members + failure, body, clashes=None, announces=announces)
+
+    def _scrub_unknown(self, text: str) -> str:
+        """A text that is no message as a whole: cut off in private text, that text is hidden."""
+        cut = len(text)
+        for opening in self._openings.get(text[:_KEY], ()):
+            if (
+                opening.field not in self._redactor.keep
+                and text.startswith(opening.lead)
+                and (found := opening.match(text))
+            ):
+                cut = min(cut, found.start(opening.group))
+        if cut == len(text):
+            return self._redactor.scrub(text)
+        return f"{self._redactor.scrub(text[:cut])}{hide(text[cut:])}"
+
+    def _scrub_further(self, entry: EventEntry, further: str) -> str:
+        """Further lines, of which those that no entry declares may go on with private text."""
+        if self._redactor.keep.issuperset(entry.private.values()):
+            return self._redactor.scrub(further)
+        clean: list[str] = []
+        hidden: list[str] = []
+        for line in [*further.split("\n"), None]:
+            if line is not None and self._catalogue.find_line(entry, line) is None:
+                hidden.append(line)
+                continue
+            if hidden:
+                clean.append(hide("\n".join(hidden)))
+                hidden.clear()
+            if line is not None:
+                clean.append(self._redactor.scrub(line))
+        return "\n".join(clean)
 
     def _declared(self, entry: EventEntry, further: str) -> Member:
         members = ""
@@ -226,6 +282,32 @@ class Recognizer:
         if by_type := self._catalogue.classify_type(exception_type):
             return by_type, class_members(by_type)
         return None
+
+
+def _openings(variants: Iterable[Variant[EventEntry]]) -> dict[str, list[_Opening]]:
+    """The openings of all templates with private holes, by the first characters of their lead."""
+    openings: dict[str, list[_Opening]] = {}
+    seen: set[tuple[str | Hole, ...]] = set()
+    for variant in variants:
+        private = variant.entry.private
+        if not private or not variant.lead:
+            continue
+        parts = variant.template.parts
+        for index, part in enumerate(parts):
+            if isinstance(part, Hole) and part.name in private:
+                opening = Template("", (*parts[:index], Hole("", "rest")))
+                if opening.parts not in seen:
+                    seen.add(opening.parts)
+                    openings.setdefault(variant.lead[:_KEY], []).append(
+                        _Opening(
+                            variant.lead,
+                            opening.pattern().match,
+                            len(opening.holes),
+                            private[part.name],
+                        )
+                    )
+                break
+    return openings
 
 
 def _redact(

@@ -22,6 +22,14 @@ _REQUEST_ID = re.compile(
 )
 """vLLM's own request ids: they come on every other line and hold no secret."""
 _MAX_ID_LENGTH = 100
+_OPTIONAL_HOLES = {
+    "client.address": "client_address",
+    "nccl.host": "host",
+    "vllm.config.host": "host",
+    "vllm.lora.name": "lora",
+    "vllm.lora.path": "lora",
+}
+"""Optional fields that are the whole text of a hole, by its attribute."""
 
 
 class Pattern(Struct, frozen=True, forbid_unknown_fields=True):
@@ -89,10 +97,12 @@ class Redactor:
                 return self._scrub_all(text, lowered)
         return text
 
-    def for_hole(self, kind: str, field: str | None) -> Callable[[str], str]:
-        """The function that redacts the text of a hole of this type and private field."""
+    def for_hole(self, kind: str, field: str | None, name: str = "") -> Callable[[str], str]:
+        """The function that redacts the text of a hole: its type, private field and attribute."""
         if field is not None and field not in self.keep:
             return hide
+        if _OPTIONAL_HOLES.get(name) in self.also:
+            return _replace_whole
         if kind == "sampling_params":
             keep, scrub = self.keep, self.scrub
 
@@ -111,6 +121,10 @@ class Redactor:
             if any(trigger in lowered for trigger in triggers):
                 text = pattern.sub(_replace, text)
         return before if text == before else text
+
+
+def _replace_whole(_text: str) -> str:
+    return PLACEHOLDER
 
 
 def _replace(found: re.Match[str]) -> str:

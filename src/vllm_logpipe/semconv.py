@@ -318,9 +318,9 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     ),
     Attribute("vllm.config.block_size", "int", "{token}", "Tokens in one KV cache block."),
     Attribute(
-        "vllm.config.cpu_offload_gb",
-        "double",
-        "GiB",
+        "vllm.config.cpu_offload_size",
+        "int",
+        "By",
         "Memory per device that is offloaded to the CPU, as given on the command line.",
     ),
     Attribute(
@@ -469,9 +469,9 @@ ATTRIBUTES: tuple[Attribute, ...] = (
         "Names under which the model is served.",
     ),
     Attribute(
-        "vllm.config.swap_space_gb",
-        "double",
-        "GiB",
+        "vllm.config.swap_space_size",
+        "int",
+        "By",
         "CPU swap space per device, as given on the command line.",
     ),
     Attribute("vllm.config.tensor_parallel_size", "int", "", "Number of tensor parallel ranks."),

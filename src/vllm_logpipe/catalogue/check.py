@@ -184,7 +184,7 @@ def _check_nested(entry: EventEntry, templates: list[Template], types: dict[str,
         raise _RefusalError("{:fields} is not the last hole")
     for target in entry.keys.values():
         name, _, kind = target.partition(":")
-        _check_attribute(name, kind or "text", types)
+        _check_attribute(name, kind.partition("(")[0] or "text", types)
     local = {hole.name for hole, _ in holes}
     if missing := entry.private.keys() - local:
         raise _RefusalError(f"`private` names the hole {min(missing)!r}, which no wording has")

@@ -205,7 +205,10 @@ class KeywordReader:
         self._keys: dict[str, tuple[str, Callable[[str], str | None]]] = {}
         for key, target in keys.items():
             name, _, kind = target.partition(":")
-            convert = converter(kind or "text", "", types.get(name, "string"))
+            kind, _, parameter = kind.partition("(")
+            convert = converter(
+                kind or "text", parameter.removesuffix(")"), types.get(name, "string")
+            )
             self._keys[key] = (member(name), convert)
 
     def __call__(self, text: str) -> Member:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
-from vllm_logpipe.catalogue.nested import key_spans, replace_values
+from vllm_logpipe.catalogue.nested import MAX_NESTED_LENGTH, key_spans, replace_values
 from vllm_logpipe.catalogue.values import Member, float_json, int_json, member
 
 _READ: dict[str, tuple[str, Callable[[str], str | None]]] = {
@@ -118,6 +118,8 @@ class SamplingParams:
         else:
             self._learn(text)
             values = [(key, start, end) for key, start, end in key_spans(text) if key in _PRIVATE]
+            if len(text) > MAX_NESTED_LENGTH and not keep.issuperset(_PRIVATE.values()):
+                return _redact_unread(text, keep, placeholder)
         private = [
             (start, end, placeholder(text[start:end]))
             for key, start, end in values
@@ -157,6 +159,18 @@ class SamplingParams:
         if shape.full(text):
             self._shapes.insert(0, shape)
             del self._shapes[_MAX_SHAPES:]
+
+
+def _redact_unread(text: str, keep: frozenset[str], placeholder: Callable[[str], str]) -> str:
+    """The redacted text where not all of it is looked at: nobody knows what the rest holds."""
+    spans = list(key_spans(text))
+    cut = spans.pop()[1] if spans else MAX_NESTED_LENGTH
+    private = [
+        (start, end, placeholder(text[start:end]))
+        for key, start, end in spans
+        if key in _PRIVATE and _PRIVATE[key] not in keep and text[start:end] not in _EMPTY
+    ]
+    return replace_values(text, [*private, (cut, len(text), placeholder(text[cut:]))])
 
 
 def _number(key: str) -> str:
