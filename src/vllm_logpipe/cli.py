@@ -184,7 +184,8 @@ def _normalize(options: argparse.Namespace) -> int:
         )
     except ValueError as error:
         raise UsageError(str(error)) from error
-    output = sys.stdout.buffer
+    # With PYTHONUNBUFFERED standard output is raw, and may take a part of what is written only.
+    output = io.BufferedWriter(io.FileIO(sys.stdout.fileno(), "wb", closefd=False))
     failures: list[str] = []
     try:
         if options.follow:
@@ -193,6 +194,8 @@ def _normalize(options: argparse.Namespace) -> int:
             failures = replay.run(options.files, output, show_progress=_shows_progress())
     except SourceError as error:
         failures = [str(error)]
+    finally:
+        output.flush()
     for text in (*replay.warnings, *failures):
         _complain(text)
     return _FAILED if failures else 0

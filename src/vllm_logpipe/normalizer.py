@@ -39,6 +39,7 @@ _OBSERVED_RESOLUTION = "1e-9"
 _NO_NAMES: frozenset[str] = frozenset()
 _ACCESS = "vllm.http.access"
 _ACCESS_FORMATS = frozenset({"uvicorn", "json"})
+_HOST = member("nccl.host")
 _STACKTRACE = member("exception.stacktrace")
 
 
@@ -78,6 +79,7 @@ class Normalizer:
         """What the caller should know and no record says, one sentence each."""
         self._recognizer = Recognizer(catalogue or load_catalogue(), redactor)
         self._scrub = redactor.scrub
+        self._hides_host = "host" in redactor.also
         self._access = AccessReader(
             redactor.scrub,
             redactor.scrub if "query" in redactor.keep else _hidden,
@@ -184,6 +186,8 @@ class Normalizer:
             attributes = f"{attributes[:-1]}{self._rare_members(draft, body)}}}"
             if draft.ids is not None:
                 trace_id, span_id = draft.ids.get("trace_id"), draft.ids.get("span_id")
+        if self._hides_host and _HOST in attributes:
+            attributes = _without_host(attributes)
         return LogRecord(
             draft.time,
             self._observed,
@@ -253,7 +257,7 @@ class Normalizer:
         if draft.truncated:
             members += f"{member('vllm.log.truncated')}true"
         if self._original:
-            printed = draft.header
+            printed = self._scrub(draft.header)
             gap = " " if printed and not printed.endswith(" ") else ""
             head = draft.head
             repeated = head is None or head.stamp_kind == "month_day"
@@ -269,6 +273,17 @@ class Normalizer:
 
 def _hidden(_text: str) -> str:
     return PLACEHOLDER
+
+
+def _without_host(attributes: str) -> str:
+    """The attributes of an NCCL line with the host that its header names taken out."""
+    values: dict[str, object] = msgspec.json.decode(attributes)
+    host = str(values["nccl.host"])
+    values["nccl.host"] = PLACEHOLDER
+    original = values.get("log.record.original")
+    if isinstance(original, str):
+        values["log.record.original"] = original.replace(host, PLACEHOLDER)
+    return msgspec.json.encode(values).decode()
 
 
 def _tails(stream: str) -> list[dict[str, str]]:
