@@ -217,6 +217,8 @@ def _decode(name: str, content: bytes) -> CatalogueFile:
         return msgspec.convert(document, CatalogueFile)
     except UnicodeDecodeError as error:
         raise CatalogueError(f"{name}: not UTF-8: {error.reason}") from error
+    except RecursionError as error:
+        raise CatalogueError(f"{name}: nested too deep") from error
     except tomli.TOMLDecodeError as error:
         raise CatalogueError(f"{name}: not TOML: {error}") from error
     except msgspec.ValidationError as error:
