@@ -165,6 +165,7 @@ class Normalizer:
         event: str | None = None
         instance: Instance | None = None
         clashes: frozenset[str] | None = None
+        printed = head.members if head.format != "json" else self._scrub(head.members)
         if head.format in _ACCESS_FORMATS and (access := self._access.read(text)):
             event, clashes = _ACCESS, _NO_NAMES
             members, body = access
@@ -178,7 +179,7 @@ class Normalizer:
         if instance is None:
             instance = self._instances.current if pid is None else self._instances.of(pid)
         tail = self._tails[draft.time_source][head.stamp_kind]
-        attributes = f'{{{head.members}{members}{tail}{draft.offset:x}"}}'
+        attributes = f'{{{printed}{members}{tail}{draft.offset:x}"}}'
         if clashes is None or (clashes and not clashes.isdisjoint(head.names)):
             attributes = deduplicate(attributes)
         trace_id = span_id = None
@@ -222,7 +223,8 @@ class Normalizer:
         if draft.bar is not None:
             found = self._recognizer.recognize(text, "progress", None)
             event: str | None = "vllm.progress" if found.entry is None else found.entry.name
-            members = f'"vllm.log.format":"progress"{draft.bar.members}{draft.bar.attributes()}'
+            bar = draft.bar
+            members = f'"vllm.log.format":"progress"{bar.members}{bar.attributes(self._scrub)}'
         else:
             found = self._recognizer.recognize(text, "raw", None)
             event = None if found.entry is None else found.entry.name

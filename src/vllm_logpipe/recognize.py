@@ -119,7 +119,8 @@ class Recognizer:
             return self._recognize_lines(text, log_format, level, at)
         found = self._catalogue.find(text, log_format)
         if found is None:
-            if text[:1] == "[" and (tag := self._tag.match(text)):
+            # One tag is peeled off: whoever prints many means none.
+            if log_format != "tagged" and text[:1] == "[" and (tag := self._tag.match(text)):
                 inner = self.recognize(text[tag.end() :], "tagged", level)
                 return msgspec.structs.replace(inner, body=f"{tag.group()}{inner.body}")
             body = self._scrub_unknown(text)

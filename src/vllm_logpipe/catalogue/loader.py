@@ -29,6 +29,9 @@ SETTINGS_FILES = frozenset({"headers.toml", "processes.toml", "redaction.toml"})
 """Files beside the entries that hold something else."""
 
 
+_MAX_FILE_SIZE = 8 * 1024 * 1024
+
+
 class _Prepared(Struct):
     """The built-in files as one document, with the digest of what they were made from."""
 
@@ -205,6 +208,10 @@ def read_directory(directory: Path) -> Iterator[tuple[str, CatalogueFile]]:
         raise CatalogueError(f"{directory}: no .toml file in it")
     for path in paths:
         try:
+            if not path.is_file() or path.stat().st_size > _MAX_FILE_SIZE:
+                raise CatalogueError(
+                    f"{path}: not a file of {_MAX_FILE_SIZE >> 20} MiB at the most"
+                )
             content = path.read_bytes()
         except OSError as error:
             raise CatalogueError(f"{path}: {error.strerror}") from error
@@ -219,10 +226,10 @@ def _decode(name: str, content: bytes) -> CatalogueFile:
         raise CatalogueError(f"{name}: not UTF-8: {error.reason}") from error
     except RecursionError as error:
         raise CatalogueError(f"{name}: nested too deep") from error
-    except tomli.TOMLDecodeError as error:
-        raise CatalogueError(f"{name}: not TOML: {error}") from error
     except msgspec.ValidationError as error:
         raise CatalogueError(f"{name}: {error}") from error
+    except (tomli.TOMLDecodeError, ValueError) as error:
+        raise CatalogueError(f"{name}: not TOML: {error}") from error
 
 
 def _events(files: Iterable[tuple[str, CatalogueFile]]) -> list[EventEntry]:

@@ -61,8 +61,8 @@ class Clock:
         self.used: dict[int, int] = {}
         """The last ns given out, by second, where none is printed: a caller in a hurry counts on
         here itself, while `taken` is empty."""
-        self.taken: set[int] = set()
-        """Times given out whose ns were printed."""
+        self.taken: dict[int, int] = {}
+        """Times given out whose ns were printed, each with the next to try."""
         self._repeated_hour = False
 
     def resolve(self, stamp: str, kind: str, lane: object) -> tuple[int, int] | None:
@@ -106,14 +106,15 @@ class Clock:
     def unique(self, second: int, fraction: int) -> int:
         """The time in ns, moved on by ns where the stream has used it: order is kept."""
         used = self.used.get(second, -1)
-        fraction = max(fraction, used + 1)
-        time = second * NS + fraction
+        first = time = second * NS + max(fraction, used + 1)
         while time in self.taken:
-            time += 1
-        if fraction != used + 1:
-            if len(self.taken) >= _MAX_TAKEN:
-                self.taken.clear()
-            self.taken.add(time)
+            time = self.taken[time]
+        if fraction:
+            # The way to the next free time is remembered from both ends.
+            self.taken[time] = self.taken[first] = time + 1
+            if len(self.taken) > _MAX_TAKEN:
+                for old in list(self.taken)[: _MAX_TAKEN // 2]:
+                    del self.taken[old]
             return time
         if used < 0 and len(self.used) >= _MAX_SECONDS:
             for old in list(self.used)[: _MAX_SECONDS // 2]:

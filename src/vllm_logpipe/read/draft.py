@@ -64,6 +64,8 @@ class Draft(Struct, eq=False):
     """The process of a record without header."""
     blanks: int = 0
     """Blank lines seen last, which count only if the record goes on."""
+    first_line: int = 0
+    """Number of the first line taken."""
     trace_at: int | None = None
     """Where the traceback begins in the text, where the line says so; -1 for none."""
     size: int = 0

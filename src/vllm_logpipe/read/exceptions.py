@@ -12,6 +12,7 @@ _TYPE = re.compile(
     r"(?P<type>[A-Za-z_][\w.]{0,255}(?:\([\w.]{1,255}\))?)(?::(?: (?P<text>.*)|\Z)|\Z)",
     re.DOTALL,
 )
+_GROUP = "  + Exception Group "
 _GROUP_BORDER = re.compile(r" *[+|] ?(?:-+ ?[0-9]+ ?-+|-+)?")
 
 
@@ -25,17 +26,17 @@ class ExceptionText(Struct, frozen=True, gc=False):
 def starts_traceback(line: str) -> bool:
     """Whether a line begins a traceback, an exception group's included."""
     start = load_settings().traceback_start
-    return line.startswith((start, "  + Exception Group " + start))
+    return line.startswith((start, _GROUP + start))
 
 
 def find_traceback(body: str) -> int:
     """Where the first traceback begins in a text; -1 for none."""
     start = load_settings().traceback_start
     found = body.find(start)
-    while found > 0:
-        line_start = body.rfind("\n", 0, found) + 1
-        if body[line_start:found] in ("", "  + Exception Group "):
-            return line_start
+    while found > 0 and body[found - 1] != "\n":
+        before = found - len(_GROUP)
+        if before >= 0 and body.startswith(_GROUP, before) and body[max(before - 1, 0)] in " \n":
+            return before
         found = body.find(start, found + 1)
     return found
 
@@ -54,7 +55,8 @@ def read_exceptions(body: str) -> list[ExceptionText]:
             current, in_frames = None, True
             grouped = raw.startswith("  +")
             continue
-        line = _GROUP_BORDER.sub("", raw, count=1) if grouped else raw
+        border = _GROUP_BORDER.match(raw) if grouped else None
+        line = raw[border.end() :] if border else raw
         if in_frames:
             if line[:1] not in (" ", "\t", "", "|", "+"):
                 current, in_frames = [line], False

@@ -16,6 +16,8 @@ from vllm_logpipe.read.draft import Draft
 from vllm_logpipe.read.process import Process, describe_process
 
 _MAX_CACHED = 8192
+_MAX_PREFIXES = 512
+"""Characters of nested process prefixes that are peeled off."""
 _CLOCK = re.compile(r"[0-9]{2}:[0-9]{2}")
 """What is no constant prefix: it tells the time."""
 _names = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -187,7 +189,8 @@ class HeaderReader:
     def _peel(self, line: str, start: int) -> tuple[Process | None, int]:
         """Process prefixes off the front: the innermost names the process."""
         process: Process | None = None
-        while line.startswith("(", start):
+        limit = start + _MAX_PREFIXES
+        while start < limit and line.startswith("(", start):
             found = self._settings.prefix.match(line, start)
             if found is None:
                 break

@@ -24,6 +24,10 @@ MAX_GAP = 64
 """Lines of others that may stand between two lines of one record."""
 MAX_RECORD_LENGTH = 8 * 1024 * 1024
 """Characters after which a record is closed, marked as truncated; a new one goes on."""
+MAX_SPAN = 20_000
+"""Lines of the stream that a record may reach over, its neighbours' included."""
+MAX_GLUED = 100
+"""Pieces that are looked for in one line without CRs; what is left is one record."""
 MAX_UNDATED = 256
 """Lines at the start of a stream that wait for the first printed time."""
 
@@ -83,6 +87,8 @@ class Joiner:
             self._line += 1
             self._cut(block)
             return self._take()
+        if block.offsets[0] == 0 and block.lines[0].startswith("\ufeff"):
+            block.lines[0] = block.lines[0][1:]
         decorated = block.has_cr or block.has_escape
         heads = self._heads
         uvicorn = self._uvicorn_heads
@@ -260,6 +266,7 @@ class Joiner:
                 time = second * NS + used
             draft = Draft(head, header, text, offset, line, MAX_GAP, time)
         draft.cr = cr
+        draft.first_line = line
         lane.draft = draft
         self._pending.append(draft)
         if not text:
@@ -273,12 +280,16 @@ class Joiner:
             self._cr_continues = True
         if not self._continues(draft, text):
             return False
-        if draft.size >= MAX_RECORD_LENGTH:
+        if self._is_full(draft):
             draft.truncated = True
             return False
         draft.append(text, self._line)
         draft.cr = cr
         return True
+
+    def _is_full(self, draft: Draft) -> bool:
+        """Whether a record may not grow further: it would hold back all that came after it."""
+        return draft.size >= MAX_RECORD_LENGTH or self._line - draft.first_line > MAX_SPAN
 
     def _continues(self, draft: Draft, text: str) -> bool:
         """Whether a line with the header of an open record belongs to it."""
@@ -322,6 +333,7 @@ class Joiner:
         self._inherit(draft, lane)
         self._pending.append(draft)
         if head.level in ("ERROR", "CRITICAL"):
+            draft.first_line = self._line
             draft.gap = MAX_GAP
             draft.state = Traceback.EXPECTED
             self._raw[header[: -self._width]] = draft
@@ -333,6 +345,7 @@ class Joiner:
         prefix = beginning.prefix
         gap = MAX_GAP if prefix else 1
         draft = Draft(head, beginning.text, text, offset, self._line, gap)
+        draft.first_line = self._line
         resolved = self.clock.resolve(beginning.stamp, head.stamp_kind, _clock_lane(head))
         if resolved is None:
             self._inherit(draft, self._lane_of(prefix))
@@ -363,15 +376,20 @@ class Joiner:
                 self._date(draft, head.lane, *resolved)
             self._pending.append(draft)
             return
-        if bar := match_bar(text):
+        rest = text
+        while bar := match_bar(rest):
             self._progress(bar, prefix, beginning.process, offset)
-            rest = text[bar.end() :]
-            if rest.strip():
-                # What is glued to a bar may begin with a prefix of its own.
-                glued = rest if rest.startswith("(") else prefix + rest
-                self._pieces = max(self._pieces, 1)
-                self._physical(glued, self._piece_offset(), cr)
-            return
+            rest = rest[bar.end() :]
+            self._pieces = max(self._pieces, 1)
+            offset = self._piece_offset()
+        if rest is not text:
+            if not rest.strip():
+                return
+            # What is glued to a bar may begin with a prefix of its own.
+            if self._pieces <= MAX_GLUED:
+                self._physical(rest if rest.startswith("(") else prefix + rest, offset, cr)
+                return
+            text = rest
         self._raw_line(prefix, beginning.process, text, offset, cr)
 
     def _raw_line(
@@ -382,7 +400,7 @@ class Joiner:
         if draft is not None and (draft.closed or line - draft.last_line > max(draft.gap, 1)):
             draft = None
         if not text or text.isspace():
-            if draft is not None and draft.state >= Traceback.FRAMES:
+            if draft is not None and draft.state >= Traceback.FRAMES and not self._is_full(draft):
                 draft.blanks += 1
                 draft.last_line = line
             return
@@ -390,7 +408,7 @@ class Joiner:
             self._crlf = True
         if draft is not None:
             if self._raw_continues(draft, text, adjacent=self._adjacent(draft, prefix)):
-                if draft.size < MAX_RECORD_LENGTH:
+                if not self._is_full(draft):
                     draft.append(text, line)
                     return
                 draft.truncated = True
@@ -414,6 +432,7 @@ class Joiner:
         truncated: bool = False,
     ) -> None:
         draft = Draft(None, prefix, text, offset, self._line, MAX_GAP if prefix else 1)
+        draft.first_line = self._line
         draft.process = process
         draft.truncated = truncated
         if starts_traceback(text):

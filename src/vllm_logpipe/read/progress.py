@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from vllm_logpipe.catalogue.values import member, quote
 from vllm_logpipe.read.header import load_settings
@@ -39,12 +40,14 @@ class Bar:
         """Whether the bar has reached its total."""
         return self._found is not None and self._found["completed"] == self._found["total"]
 
-    def attributes(self) -> str:
-        """The state as JSON members."""
+    def attributes(self, scrub: Callable[[str], str]) -> str:
+        """The state as JSON members; `scrub` takes secrets out of the description."""
         found = self._found
         if found is None:
             return ""
-        members = f"{member('vllm.progress.description')}{quote(found['description'].strip())}"
+        members = (
+            f"{member('vllm.progress.description')}{quote(scrub(found['description'].strip()))}"
+        )
         for key in ("completed", "total"):
             value = _count(found[key])
             if value is not None:
