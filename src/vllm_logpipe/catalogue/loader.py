@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import stat
 from collections.abc import Iterable, Iterator
 from functools import cache
 from hashlib import blake2b
@@ -208,10 +209,11 @@ def read_directory(directory: Path) -> Iterator[tuple[str, CatalogueFile]]:
         raise CatalogueError(f"{directory}: no .toml file in it")
     for path in paths:
         try:
-            if not path.is_file() or path.stat().st_size > _MAX_FILE_SIZE:
-                raise CatalogueError(
-                    f"{path}: not a file of {_MAX_FILE_SIZE >> 20} MiB at the most"
-                )
+            status = path.stat()
+            if stat.S_ISFIFO(status.st_mode) or stat.S_ISCHR(status.st_mode):
+                raise CatalogueError(f"{path}: not a file")
+            if status.st_size > _MAX_FILE_SIZE:
+                raise CatalogueError(f"{path}: larger than {_MAX_FILE_SIZE >> 20} MiB")
             content = path.read_bytes()
         except OSError as error:
             raise CatalogueError(f"{path}: {error.strerror}") from error
