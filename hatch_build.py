@@ -25,5 +25,7 @@ class CatalogueHook(BuildHookInterface):  # type: ignore[type-arg]
         digest = hashlib.blake2b(b"\0".join(contents.values()), digest_size=16).hexdigest()
         files = {name: tomllib.loads(content.decode()) for name, content in contents.items()}
         target = folder / "entries.json"
-        target.write_text(json.dumps({"digest": digest, "files": files}, ensure_ascii=False))
+        target.write_text(
+            json.dumps({"digest": digest, "files": files}, ensure_ascii=False), "utf-8"
+        )
         build_data["artifacts"].append(f"/{CATALOGUE}/entries.json")

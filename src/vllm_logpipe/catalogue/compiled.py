@@ -22,6 +22,7 @@ _FORMAT_RANK = 10_000
 
 _MAX_PIECES = 256
 _MAX_SHAPES = 8
+_MAX_KEY_LENGTH = 8
 _REJOINED = 3
 """Pieces that belong together at the most: some values hold the separator themselves."""
 
@@ -190,6 +191,9 @@ def _with_piece(
             continue
         group += 1
         if index == 0:
+            # A short word such as a device's name: nothing that redaction would look into.
+            if not (match[group].isalpha() and len(match[group]) <= _MAX_KEY_LENGTH):
+                return None
             parts.append(Hole(part.name, "choice", "", (match[group],)))
         elif part.is_open:
             return None
@@ -221,7 +225,7 @@ class KeywordReader:
             seen.add(key)
             name, convert = self._keys[key]
             try:
-                value = convert(unquote(text[start:end]))
+                value = convert(unquote(text[start:end].strip()))
             except ValueError:
                 continue
             if value is not None:

@@ -37,7 +37,7 @@ class _Prepared(Struct):
     """The built-in files as one document, with the digest of what they were made from."""
 
     digest: str
-    files: dict[str, CatalogueFile]
+    files: msgspec.Raw
 
 
 class Catalogue:
@@ -195,7 +195,8 @@ def read_built_in() -> list[tuple[str, CatalogueFile]]:
         built = msgspec.json.decode(prepared.read_bytes(), type=_Prepared)
         digest = blake2b(b"\0".join(contents.values()), digest_size=16).hexdigest()
         if built.digest == digest:
-            return list(built.files.items())
+            files = msgspec.json.decode(built.files, type=dict[str, CatalogueFile])
+            return list(files.items())
     return [(name, _decode(name, content)) for name, content in contents.items()]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+import warnings
 from collections.abc import Iterator
 
 MAX_NESTED_LENGTH = 262_144
@@ -29,7 +30,10 @@ def unquote(text: str) -> str:
     if "\\" not in inner:
         return inner
     try:
-        value = ast.literal_eval(text)
+        with warnings.catch_warnings():
+            # An escape that Python does not know is kept as it is, which is what is wanted.
+            warnings.simplefilter("ignore")
+            value = ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError):
         return inner
     if not isinstance(value, str):

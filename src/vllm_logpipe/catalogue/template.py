@@ -62,7 +62,7 @@ SECOND_UNITS = {
 
 _HOLE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 _INT = r"[+-]?[0-9]++(?:,[0-9]{3}(?![0-9]))*+"
-_FLOAT = r"[+-]?(?:[0-9]++(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+|nan|inf)"
+FLOAT = r"[+-]?(?:[0-9]++(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+|nan|inf)"
 _QUOTED = r"""'(?:[^'\\]++|\\.)*+'|"(?:[^"\\]++|\\.)*+\""""
 _LIST = rf"\[(?:[^\]'\"]++|{_QUOTED})*+\]"
 _SPACES = " \t\n\r\f\v"
@@ -261,15 +261,15 @@ def _fixed_regex(hole: Hole) -> str | None:
         case "int":
             return f"({_INT})"
         case "float":
-            return f"({_FLOAT})"
+            return f"({FLOAT})"
         case "bytes" if not hole.parameter or "=" in hole.parameter:
-            return f"({_FLOAT} ?(?:[KMGT]i?B|bytes|B))"
+            return f"({FLOAT} ?(?:[KMGT]i?B|bytes|B))"
         case "seconds" if not hole.parameter:
-            return f"({_FLOAT} ?(?:seconds|second|secs|sec|min|ms|us|ns|s))"
+            return f"({FLOAT} ?(?:seconds|second|secs|sec|min|ms|us|ns|s))"
         case "ratio" if not hole.parameter:
-            return f"({_FLOAT}) ?%"
+            return f"({FLOAT}) ?%"
         case "bytes" | "seconds" | "ratio":
-            return f"({_FLOAT})"
+            return f"({FLOAT})"
         case "quoted":
             return f"({_QUOTED})"
         case "list":
@@ -277,7 +277,7 @@ def _fixed_regex(hole: Hole) -> str | None:
         case "ints":
             return f"({_INT}(?:, {_INT})*+)"
         case "floats":
-            return f"({_FLOAT}(?:, {_FLOAT})*+)"
+            return f"({FLOAT}(?:, {FLOAT})*+)"
         case "hex":
             return "((?:0x)?+[0-9a-fA-F]++)"
         case "choice":

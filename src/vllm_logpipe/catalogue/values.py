@@ -6,6 +6,7 @@ Python objects that nobody reads would cost more than everything else.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
@@ -13,7 +14,7 @@ from typing import TypeAlias
 import msgspec
 
 from vllm_logpipe.catalogue.nested import unquote
-from vllm_logpipe.catalogue.template import BYTE_UNITS, SECOND_UNITS, Hole, Template
+from vllm_logpipe.catalogue.template import BYTE_UNITS, FLOAT, SECOND_UNITS, Hole, Template
 
 Member: TypeAlias = str
 """JSON members, each with its leading comma; empty for no value."""
@@ -25,7 +26,8 @@ _MAX_DIGITS = 18
 _MAX_NUMBER_LENGTH = 40
 _MAX_ITEMS = 1024
 _MAX_KNOWN = 4096
-_NUMBER_AND_UNIT = re.compile(r"([^A-Za-z ]+(?:[eE][+-]?[0-9]+)?|nan|inf) ?([A-Za-z]+)")
+_NUMBER_AND_UNIT = re.compile(rf"({FLOAT}) ?([A-Za-z]+)")
+_INTEGER = re.compile(r"[+-]?[0-9]+")
 _PLAIN = re.compile(r"[1-9][0-9]{0,15}(\.[0-9]{1,15})?|0(\.[0-9]{1,15})?")
 _ITEM = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^,\s'"\[\]]+""")
 
@@ -40,7 +42,9 @@ def int_json(text: str) -> str | None:
     digits = text.replace(",", "")
     if len(digits) > _MAX_DIGITS:
         return None
-    return digits if digits.isdigit() and digits[0] != "0" else str(int(digits))
+    if digits.isdecimal() and digits.isascii() and digits[0] != "0":
+        return digits
+    return str(int(digits)) if _INTEGER.fullmatch(digits) else None
 
 
 def float_json(text: str) -> str | None:
@@ -78,7 +82,9 @@ def _with_unit(
 ) -> Callable[[str], str | None]:
     def read(text: str) -> str | None:
         found = _NUMBER_AND_UNIT.fullmatch(text)
-        return None if found is None else convert(found.group(1), units[found.group(2)])
+        return (
+            None if found is None else convert(found.group(1), units.get(found.group(2), math.nan))
+        )
 
     return read
 

@@ -12,6 +12,7 @@ _REQUEST = re.compile(
     r' HTTP/(?P<version>[0-9.]{1,4})" (?P<status>[0-9]{3})(?: [^"]{0,64})?',
     re.DOTALL,
 )
+_PORT = re.compile(r"[0-9]{1,5}")
 _ADDRESS = re.compile(r"[0-9A-Za-z.:%_-]{0,64}")
 _MAX_CACHED = 4096
 _MAX_CACHED_LENGTH = 256
@@ -40,7 +41,7 @@ class AccessReader:
         """Attributes and redacted text of an access line; None for any other text."""
         client, separator, request = text.partition(" - ")
         address, colon, port = client.rpartition(":")
-        if not separator or not colon or not port.isdecimal() or len(port) > 5:
+        if not separator or not colon or not _PORT.fullmatch(port):
             return None
         if not _ADDRESS.fullmatch(address):
             return None

@@ -272,7 +272,9 @@ class Joiner:
         if not text:
             # An empty message with a traceback: vLLM leaves that one without headers.
             draft.state = Traceback.EXPECTED
-            self._raw[""] = self._raw[header[: header.rfind(") ") + 2]] = draft
+            self._await_raw("", draft)
+            if head.process is not None:
+                self._await_raw(header[: header.rfind(") ") + 2], draft)
 
     def _take_up(self, draft: Draft, text: str, cr: int) -> bool:
         """Add a line with the header of an open record to it, if it belongs there."""
@@ -336,7 +338,7 @@ class Joiner:
             draft.first_line = self._line
             draft.gap = MAX_GAP
             draft.state = Traceback.EXPECTED
-            self._raw[header[: -self._width]] = draft
+            self._await_raw(header[: -self._width], draft)
         else:
             draft.closed = True
 
@@ -355,7 +357,7 @@ class Joiner:
         before = self._raw.get(prefix)
         if before is not None and before.state < Traceback.FRAMES:
             before.closed = True
-        self._raw[prefix] = draft
+        self._await_raw(prefix, draft)
 
     def _headless(self, beginning: Beginning, line: str, offset: int, cr: int) -> None:
         prefix = beginning.prefix
@@ -415,6 +417,12 @@ class Joiner:
             draft.closed = True
         self._start_raw(prefix, process, text, offset)
 
+    def _await_raw(self, prefix: str, draft: Draft) -> None:
+        """Let lines without header and with this process prefix go on with a draft."""
+        if len(self._raw) >= _MAX_LANES:
+            self._raw.clear()
+        self._raw[prefix] = draft
+
     def _adjacent(self, draft: Draft, prefix: str) -> bool:
         """Whether nothing of the same process stands between a draft and the current line."""
         if not prefix:
@@ -445,9 +453,7 @@ class Joiner:
         self._inherit(draft, self._lane_of(prefix))
         self._pending.append(draft)
         if not truncated:
-            if len(self._raw) >= _MAX_LANES:
-                self._raw.clear()
-            self._raw[prefix] = draft
+            self._await_raw(prefix, draft)
 
     def _raw_continues(self, draft: Draft, text: str, *, adjacent: bool) -> bool:
         """Whether a line without header belongs to the open record without header."""
