@@ -39,7 +39,6 @@ _OBSERVED_RESOLUTION = "1e-9"
 _NO_NAMES: frozenset[str] = frozenset()
 _ACCESS = "vllm.http.access"
 _ACCESS_FORMATS = frozenset({"uvicorn", "json"})
-_HOST = member("nccl.host")
 _STACKTRACE = member("exception.stacktrace")
 
 
@@ -79,7 +78,6 @@ class Normalizer:
         """What the caller should know and no record says, one sentence each."""
         self._recognizer = Recognizer(catalogue or load_catalogue(), redactor)
         self._scrub = redactor.scrub
-        self._hides_host = "host" in redactor.also
         self._access = AccessReader(
             redactor.scrub,
             redactor.scrub if "query" in redactor.keep else _hidden,
@@ -97,6 +95,7 @@ class Normalizer:
             self._clock,
             self._recognizer.knows,
             self._recognizer.declares,
+            redactor.attribute,
             live=live,
         )
         if self._replayed_ns is not None:
@@ -165,7 +164,6 @@ class Normalizer:
         event: str | None = None
         instance: Instance | None = None
         clashes: frozenset[str] | None = None
-        printed = head.members if head.format != "json" else self._scrub(head.members)
         if head.format in _ACCESS_FORMATS and (access := self._access.read(text)):
             event, clashes = _ACCESS, _NO_NAMES
             members, body = access
@@ -179,7 +177,7 @@ class Normalizer:
         if instance is None:
             instance = self._instances.current if pid is None else self._instances.of(pid)
         tail = self._tails[draft.time_source][head.stamp_kind]
-        attributes = f'{{{printed}{members}{tail}{draft.offset:x}"}}'
+        attributes = f'{{{head.members}{members}{tail}{draft.offset:x}"}}'
         if clashes is None or (clashes and not clashes.isdisjoint(head.names)):
             attributes = deduplicate(attributes)
         trace_id = span_id = None
@@ -187,8 +185,6 @@ class Normalizer:
             attributes = f"{attributes[:-1]}{self._rare_members(draft, body)}}}"
             if draft.ids is not None:
                 trace_id, span_id = draft.ids.get("trace_id"), draft.ids.get("span_id")
-        if self._hides_host and _HOST in attributes:
-            attributes = _without_host(attributes)
         return LogRecord(
             draft.time,
             self._observed,
@@ -275,17 +271,6 @@ class Normalizer:
 
 def _hidden(_text: str) -> str:
     return PLACEHOLDER
-
-
-def _without_host(attributes: str) -> str:
-    """The attributes of an NCCL line with the host that its header names taken out."""
-    values: dict[str, object] = msgspec.json.decode(attributes)
-    host = str(values["nccl.host"])
-    values["nccl.host"] = PLACEHOLDER
-    original = values.get("log.record.original")
-    if isinstance(original, str):
-        values["log.record.original"] = original.replace(host, PLACEHOLDER)
-    return msgspec.json.encode(values).decode()
 
 
 def _tails(stream: str) -> list[dict[str, str]]:

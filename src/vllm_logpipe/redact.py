@@ -16,20 +16,7 @@ from vllm_logpipe.semconv import OPTIONAL_FIELDS, PRIVATE_FIELDS
 
 PLACEHOLDER = "[redacted]"
 
-_REQUEST_ID = re.compile(
-    r"(?:[0-9]{1,6}_)?(?:chatcmpl|chat|cmpl|resp|embd|pool|score|rerank|classify)[-_]"
-    r"[0-9a-f]{32}(?:[-_][0-9]{1,6})?(?:-[0-9a-f]{8})?"
-)
-"""vLLM's own request ids: they come on every other line and hold no secret."""
 _MAX_ID_LENGTH = 100
-_OPTIONAL_HOLES = {
-    "client.address": "client_address",
-    "nccl.host": "host",
-    "vllm.config.host": "host",
-    "vllm.lora.name": "lora",
-    "vllm.lora.path": "lora",
-}
-"""Optional fields that are the whole text of a hole, by its attribute."""
 
 
 class Pattern(Struct, frozen=True, forbid_unknown_fields=True):
@@ -44,9 +31,19 @@ class Pattern(Struct, frozen=True, forbid_unknown_fields=True):
     optional: bool = False
 
 
+class Settings(Struct, frozen=True):
+    """The decoded `redaction.toml`."""
+
+    patterns: tuple[Pattern, ...]
+    request_id: re.Pattern[str]
+    """vLLM's own request ids: they come on every other line and hold no secret."""
+    whole: dict[str, str]
+    """Fields that are the whole text of an attribute, by its name."""
+
+
 @cache
-def load_patterns() -> tuple[Pattern, ...]:
-    """The patterns that ship with the catalogue."""
+def load_settings() -> Settings:
+    """What must not leave, as it ships with the catalogue."""
     source = resources.files("vllm_logpipe.catalogue") / "redaction.toml"
     document = tomli.loads(source.read_text("utf-8"))
     patterns = document["pattern"]
@@ -54,7 +51,16 @@ def load_patterns() -> tuple[Pattern, ...]:
     for name, part in reversed(document["parts"].items()):
         for pattern in patterns:
             pattern["pattern"] = pattern["pattern"].replace(f"%{name}%", part)
-    return msgspec.convert(patterns, tuple[Pattern, ...])
+    return Settings(
+        msgspec.convert(patterns, tuple[Pattern, ...]),
+        re.compile(document["request_id"]["pattern"]),
+        document["whole"],
+    )
+
+
+def load_patterns() -> tuple[Pattern, ...]:
+    """The patterns that ship with the catalogue."""
+    return load_settings().patterns
 
 
 def hide(text: str) -> str:
@@ -77,9 +83,12 @@ class Redactor:
                 raise ValueError(
                     f"unknown redaction field {min(unknown)!r}; known: {', '.join(sorted(known))}"
                 )
+        settings = load_settings()
+        self._is_id = settings.request_id.fullmatch
+        self._whole = settings.whole
         self._rules = [
             (pattern.trigger, re.compile(pattern.pattern))
-            for pattern in load_patterns()
+            for pattern in settings.patterns
             if (pattern.field in self.also if pattern.optional else pattern.field not in self.keep)
         ]
         triggers = {trigger for rule in self._rules for trigger in rule[0]}
@@ -89,7 +98,7 @@ class Redactor:
 
     def scrub(self, text: str) -> str:
         """The text with every secret replaced; the same object when there is none."""
-        if len(text) < _MAX_ID_LENGTH and _REQUEST_ID.fullmatch(text):
+        if len(text) < _MAX_ID_LENGTH and self._is_id(text):
             return text
         lowered = text.lower()
         for trigger in self._triggers:
@@ -101,8 +110,11 @@ class Redactor:
         """The function that redacts the text of a hole: its type, private field and attribute."""
         if field is not None and field not in self.keep:
             return hide
-        if _OPTIONAL_HOLES.get(name) in self.also:
+        whole = self._whole.get(name)
+        if whole in self.also:
             return _replace_whole
+        if whole in PRIVATE_FIELDS - self.keep:
+            return hide
         if kind == "sampling_params":
             keep, scrub = self.keep, self.scrub
 
@@ -114,6 +126,10 @@ class Redactor:
 
             return scrub_sampling
         return self.scrub
+
+    def attribute(self, name: str, text: str) -> str:
+        """What stands for the text of an attribute that a header gives."""
+        return self.for_hole("text", None, name)(text)
 
     def _scrub_all(self, text: str, lowered: str) -> str:
         before = text

@@ -94,3 +94,26 @@ def test_a_secret_in_a_bar_does_not_leave() -> None:
     """The description of a download bar is redacted as the body is."""
     bar = "Get https://user:MARKED@h.test/m?sig=MARKED:  50%|##| 1/2 [00:01<00:01,  1.20s/it]\n"
     assert b"MARKED" not in encode_ndjson(normalize(bar))
+
+
+@pytest.mark.parametrize("name", ["password=[x", 'api_key="x', "credentials={x", "token='x"])
+@pytest.mark.parametrize("key", ["name", "processName", "note"])
+def test_an_unclosed_secret_in_a_json_line_leaves_the_record_whole(key: str, name: str) -> None:
+    """What is taken out of one value does not reach into the next."""
+    line = {"message": "x", "levelname": "INFO", "process": 7, "asctime": "2026-11-30 12:00:01,5"}
+    (record,) = normalize(json.dumps(line | {key: name}) + "\n")
+    assert (record.body, record.attributes["process.pid"]) == ("x", 7)
+    assert name not in record.attributes_json
+
+
+def test_a_prompt_among_the_extras_of_a_json_line_is_hidden() -> None:
+    """Keys that hold what a client wrote are private, also where no entry names them."""
+    line = {"message": "x", "levelname": "INFO", "prompt": "MARKED", "output": ["MARKED"]}
+    assert b"MARKED" not in encode_ndjson(normalize(json.dumps(line) + "\n"))
+
+
+def test_a_secret_in_a_process_name_does_not_leave() -> None:
+    """The names that a header gives are redacted as texts are."""
+    secret = "hf_" + "MARKED" * 4
+    text = f"({secret} pid=7) {HEADER}x\n"
+    assert secret.encode() not in encode_ndjson(normalize(text))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import cache
 from importlib import resources
 
@@ -13,7 +14,7 @@ from msgspec import Struct
 from vllm_logpipe.catalogue.values import member, quote
 from vllm_logpipe.model import SEVERITY_NUMBERS
 from vllm_logpipe.read.draft import Draft
-from vllm_logpipe.read.process import Process, describe_process
+from vllm_logpipe.read.process import Process, as_printed, describe_process
 
 _MAX_CACHED = 8192
 _MAX_PREFIXES = 512
@@ -151,9 +152,13 @@ def tag_pattern() -> re.Pattern[str]:
 
 
 class HeaderReader:
-    """Reads the beginnings of the lines of one stream; learns its VLLM_LOGGING_PREFIX."""
+    """Reads the beginnings of the lines of one stream; learns its VLLM_LOGGING_PREFIX.
 
-    def __init__(self) -> None:
+    `redact` gives what stands for the text of an attribute, by its name.
+    """
+
+    def __init__(self, redact: Callable[[str, str], str] = as_printed) -> None:
+        self._redact = redact
         self._settings = load_settings()
         self._vllm = next(p for g, p in self._settings.grammars if g.format == "v1")
         self._others = [(g, p) for g, p in self._settings.grammars if g.format != "v1"]
@@ -204,7 +209,7 @@ class HeaderReader:
         if process is None:
             if len(self._processes) >= _MAX_CACHED:
                 self._processes.clear()
-            process = self._processes[key] = describe_process(name, pid, rank)
+            process = self._processes[key] = describe_process(name, pid, rank, self._redact)
         return process
 
     def _after_custom_prefix(self, line: str) -> Beginning | None:
@@ -252,7 +257,7 @@ class HeaderReader:
             members = (
                 f'"vllm.log.format":{quote(log_format)}'
                 f"{'' if process is None else process.members}"
-                f"{member('code.file.path')}{quote(file)}"
+                f"{member('code.file.path')}{quote(self._redact('code.file.path', file))}"
                 f"{member('code.line.number')}{int(number)}"
             )
             lane = self.lane(prefix if process is not None else f"{prefix}{file}:{number}")
@@ -300,9 +305,10 @@ class HeaderReader:
             name = "nccl.rank" if log_format == "c10d" else "vllm.rank.global"
             members += f"{member(name)}{int(groups['rank'])}"
         if "host" in groups:
-            members += f"{member('nccl.host')}{quote(groups['host'])}"
+            members += f"{member('nccl.host')}{quote(self._redact('nccl.host', groups['host']))}"
         if "file" in groups:
-            members += f"{member('code.file.path')}{quote(groups['file'])}"
+            file = self._redact("code.file.path", groups["file"])
+            members += f"{member('code.file.path')}{quote(file)}"
             members += f"{member('code.line.number')}{int(groups['line'])}"
         printed = None if number is None else (word if log_format == "tagged" else level)
         lane = self.lane(f"{prefix}{log_format}")

@@ -17,7 +17,7 @@ from vllm_logpipe.read.exceptions import starts_traceback
 from vllm_logpipe.read.header import Beginning, Head, HeaderReader, Lane, load_settings
 from vllm_logpipe.read.jsonline import read_json
 from vllm_logpipe.read.lines import Block
-from vllm_logpipe.read.process import Process, describe_process
+from vllm_logpipe.read.process import Process, as_printed, describe_process
 from vllm_logpipe.read.progress import Bar, match_bar
 
 MAX_GAP = 64
@@ -46,7 +46,8 @@ class Joiner:
     """Joins the lines of one stream.
 
     `knows` says whether a text is a message of the catalogue in a given format; `declares` whether
-    the first text declares the second as its further line.
+    the first text declares the second as its further line. `redact` gives what stands for the text
+    of an attribute that a header gives, by its name.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Joiner:
         clock: Clock,
         knows: Callable[[str, str], bool],
         declares: Callable[[str, str, str], bool],
+        redact: Callable[[str, str], str] = as_printed,
         *,
         live: bool = False,
     ) -> None:
@@ -64,9 +66,10 @@ class Joiner:
         self._used = clock.used
         self._knows = knows
         self._declares = declares
+        self._redact = redact
         self._live = live
         self._settings = load_settings()
-        self._reader = HeaderReader()
+        self._reader = HeaderReader(redact)
         self._width = self._settings.uvicorn_width
         self._heads: dict[str, Head] = {}
         self._uvicorn_heads: dict[str, Head] = {}
@@ -362,7 +365,9 @@ class Joiner:
     def _headless(self, beginning: Beginning, line: str, offset: int, cr: int) -> None:
         prefix = beginning.prefix
         text = line[len(prefix) :] if prefix else line
-        if text.startswith("{") and (found := read_json(text, self._reader.lane(prefix))):
+        if text.startswith("{") and (
+            found := read_json(text, self._reader.lane(prefix), self._redact)
+        ):
             head, stamp, message, trace, ids = found
             draft = Draft(head, prefix, message, offset, self._line, 0)
             draft.trace_at = -1
@@ -449,7 +454,7 @@ class Joiner:
         elif found := self._settings.traceback_process.fullmatch(text):
             draft.state = Traceback.EXPECTED
             draft.gap = MAX_GAP
-            draft.process = process or describe_process(found["name"], None)
+            draft.process = process or describe_process(found["name"], None, redact=self._redact)
         self._inherit(draft, self._lane_of(prefix))
         self._pending.append(draft)
         if not truncated:

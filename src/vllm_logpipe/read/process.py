@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import cache
 from importlib import resources
 
@@ -30,15 +31,28 @@ def _kinds() -> tuple[tuple[str, re.Pattern[str]], ...]:
     )
 
 
-def describe_process(name: str, pid: str | None, rank: str | None = None) -> Process:
-    """The process of a printed name, pid and `rank=` (the global rank of old V1 workers)."""
+def as_printed(_attribute: str, text: str) -> str:
+    """The redaction of nothing: every text stays."""
+    return text
+
+
+def describe_process(
+    name: str,
+    pid: str | None,
+    rank: str | None = None,
+    redact: Callable[[str, str], str] = as_printed,
+) -> Process:
+    """The process of a printed name, pid and `rank=` (the global rank of old V1 workers).
+
+    `redact` gives what stands for the text of an attribute.
+    """
     kind, found = next(
         (kind, found) for kind, pattern in _kinds() if (found := pattern.fullmatch(name))
     )
     ranks = {key: value for key, value in found.groupdict().items() if value is not None}
     members = "" if pid is None else f"{member('process.pid')}{int(pid)}"
     if name:
-        members += f"{member('vllm.process.name')}{quote(name)}"
+        members += f"{member('vllm.process.name')}{quote(redact('vllm.process.name', name))}"
         members += f"{member('vllm.process.kind')}{quote(kind)}"
     index = ranks.pop("index", None)
     if index is not None:
