@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-# The expression of FORMATS.md a.1, word for word.
+# Reads the plain-text header of all releases; kept as it is, so that ratios stay comparable.
 HEADER = re.compile(
     r"^(?:\((?P<proc>[^()]*?) (?:rank=(?P<rank>\d+) )?pid=(?P<pid>\d+)(?:, ip=(?P<ip>[^)]+))?\) )*"
     r"(?P<pfx>.*?)(?P<lvl>DEBUG|INFO|WARNING|ERROR|CRITICAL) (?P<ts>\d\d-\d\d \d\d:\d\d:\d\d) "

@@ -111,6 +111,12 @@ def _add_normalize(add: Callable[..., argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--to", choices=("ndjson", "otlp-json", "text"), default="ndjson", help="the form of output"
     )
+    parser.add_argument(
+        "--source",
+        default="stdin",
+        metavar="NAME",
+        help="what names standard input: record and instance ids come from it",
+    )
     parser.add_argument("--year", type=_year, help="the year of the first dated line")
     parser.add_argument("--timezone", help="IANA name of the zone that the servers print")
     parser.add_argument("--follow", action="store_true", help="go on as the files grow")
@@ -181,6 +187,7 @@ def _normalize(options: argparse.Namespace) -> int:
             keep=options.keep,
             redact=options.redact,
             original=options.original,
+            stdin=options.source,
         )
     except ValueError as error:
         raise UsageError(str(error)) from error

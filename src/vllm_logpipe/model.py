@@ -63,3 +63,6 @@ SEVERITY_NUMBERS = {
     "FATAL": 21,
 }
 """OpenTelemetry severity numbers by the level as printed."""
+
+FAILED_LEVELS = frozenset({"ERROR", "CRITICAL", "FATAL"})
+"""Levels of records that get an error class."""

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, BinaryIO, NoReturn
 from vllm_logpipe.catalogue import Catalogue
 from vllm_logpipe.model import LogRecord
 from vllm_logpipe.normalizer import Normalizer
-from vllm_logpipe.report.text import encode_text
 from vllm_logpipe.sinks.ndjson import encode_ndjson
 from vllm_logpipe.sinks.otlp_json import encode_otlp_json
+from vllm_logpipe.sinks.text import encode_text
 from vllm_logpipe.sources.file import FileSource, SourceError
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ class Replay:
         keep: Sequence[str] = (),
         redact: Sequence[str] = (),
         original: bool = False,
+        stdin: str = "stdin",
     ) -> None:
         self.warnings: list[str] = []
         self._catalogue = catalogue
@@ -55,6 +56,7 @@ class Replay:
         self._keep = keep
         self._redact = redact
         self._original = original
+        self._stdin = stdin
         self._normalizer("")
 
     def run(
@@ -67,7 +69,7 @@ class Replay:
         failures: list[str] = []
         for name in names:
             try:
-                source = FileSource(name)
+                source = FileSource(name, stdin=self._stdin)
             except SourceError as error:
                 failures.append(str(error))
                 continue
@@ -89,7 +91,7 @@ class Replay:
         tails: list[_Tail] = []
         try:
             for name in names:
-                source = FileSource(name, waits=False)
+                source = FileSource(name, waits=False, stdin=self._stdin)
                 normalizer = self._normalizer(source.identity, live=True)
                 tails.append(_Tail(source, self._stream(normalizer, output)))
                 if source.is_packed():

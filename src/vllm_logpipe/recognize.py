@@ -15,6 +15,7 @@ from vllm_logpipe.catalogue.entry import ErrorEntry, EventEntry
 from vllm_logpipe.catalogue.nested import replace_values
 from vllm_logpipe.catalogue.template import Hole, Template, parse_template
 from vllm_logpipe.catalogue.values import Extract, Member, member, quote
+from vllm_logpipe.model import FAILED_LEVELS
 from vllm_logpipe.read.exceptions import ExceptionText, find_traceback, read_exceptions
 from vllm_logpipe.read.header import tag_pattern
 from vllm_logpipe.redact import Redactor, hide
@@ -27,7 +28,6 @@ _VERSION = member("vllm.version")
 _KEY = 4
 """Characters by which openings are looked up; every private lead has more."""
 _NO_NAMES: frozenset[str] = frozenset()
-_FAILED_LEVELS = frozenset({"ERROR", "CRITICAL", "FATAL"})
 _HEAD_NAMES = frozenset(
     "process.pid vllm.process.name vllm.process.kind code.file.path code.line.number"
     " vllm.engine.index nccl.rank nccl.host vllm.log.format".split()
@@ -124,7 +124,7 @@ class Recognizer:
                 inner = self.recognize(text[tag.end() :], "tagged", level)
                 return msgspec.structs.replace(inner, body=f"{tag.group()}{inner.body}")
             body = self._scrub_unknown(text)
-            if level in _FAILED_LEVELS:
+            if level in FAILED_LEVELS:
                 return Recognition(None, self._classify_message(body), body)
             return Recognition(None, "", body)
         variant, match = found
@@ -139,7 +139,7 @@ class Recognizer:
         members = bound.extract(groups)
         if bound.failure:
             members += bound.failure
-        elif level in _FAILED_LEVELS:
+        elif level in FAILED_LEVELS:
             members += self._classify_message(body)
         return Recognition(
             variant.entry, members, body, bound.clashes, bound.announces or _VERSION in members
@@ -205,7 +205,7 @@ class Recognizer:
             exceptions = read_exceptions(trace)
             members += _exception_members(exceptions, trace)
             failure = self._classify(exceptions) or failure or _OTHER
-        elif not failure and level in _FAILED_LEVELS:
+        elif not failure and level in FAILED_LEVELS:
             failure = self._classify_message(body)
         announces = entry is not None and (entry.starts_instance or _VERSION in members)
         return Recognition(entry, members + failure, body, clashes=None, announces=announces)

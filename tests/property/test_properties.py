@@ -23,8 +23,8 @@ from vllm_logpipe import (
     encode_otlp_json,
     load_catalogue,
 )
-from vllm_logpipe.report.text import encode_text
 from vllm_logpipe.semconv import ATTRIBUTES
+from vllm_logpipe.sinks.text import encode_text
 
 REFERENCE = datetime(2026, 12, 1, tzinfo=UTC).timestamp()
 TYPES = {attribute.name: attribute.type for attribute in ATTRIBUTES}

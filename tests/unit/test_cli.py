@@ -344,3 +344,17 @@ def test_a_line_is_explained() -> None:
     """`explain` names the entry of a line."""
     done = succeeded(run("explain", f"{HEADER}GPU KV cache size: 48,704 tokens"))
     assert b"entry    vllm.kv_cache.capacity" in done.stdout
+
+
+@pytest.mark.parametrize("options", [(), ("--follow",)], ids=["replay", "follow"])
+def test_standard_input_is_told_apart_by_the_name_it_is_given(options: tuple[str, ...]) -> None:
+    """Piped logs of two servers get ids of their own; the same name gives the same ones."""
+    ids = [
+        (one["attributes"]["log.record.uid"], one["resource"]["service.instance.id"])  # type: ignore[index]
+        for name in ("pod-a", "pod-b", "pod-a")
+        for one in records(run("normalize", "--source", name, *options, stdin=LOG))[:1]
+    ]
+    assert len(ids) == 3
+    assert ids[0] == ids[2]
+    assert ids[0][0] != ids[1][0]
+    assert ids[0][1] != ids[1][1]

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from vllm_logpipe import LogRecord
-from vllm_logpipe.report.text import encode_text
+from vllm_logpipe.sinks.text import encode_text
 
 RECORD = LogRecord(
     time_unix_nano=1_796_040_001_000_000_001,
@@ -83,3 +83,10 @@ def test_long_texts_are_shortened() -> None:
 def test_no_records_are_no_text() -> None:
     """An empty batch puts out nothing."""
     assert encode_text([]) == b""
+
+
+def test_an_error_shows_its_message() -> None:
+    """Whoever is paged reads what went wrong, not only its class."""
+    attributes = '{"vllm.log.format":"v1","error.type":"worker.died","vllm.error.role":"root"}'
+    line = text(event_name="vllm.worker.ended", body="worker 3 died", attributes_json=attributes)
+    assert line.rstrip().endswith("error.type=worker.died error.role=root | worker 3 died")

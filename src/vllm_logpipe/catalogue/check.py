@@ -55,7 +55,6 @@ _VALUES: dict[str, type] = {
     "double[]": list[float],
 }
 _TEXT_FITS = {"string", "string[]"}
-_NESTED_SAMPLE_TYPES = frozenset({"fields", "kwargs", "sampling_params"})
 
 
 class _RefusalError(Exception):

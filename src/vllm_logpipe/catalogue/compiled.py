@@ -39,7 +39,6 @@ class Variant(Generic[E]):
         "always",
         "anchor",
         "constants",
-        "ending",
         "entry",
         "formats",
         "lead",
@@ -59,7 +58,6 @@ class Variant(Generic[E]):
         self.lead = template.lead
         self.anchor = template.anchor
         self.probe = template.probe
-        self.ending = template.ending
         self.stop = template.stop
         self.constants = constants
         self.formats = entry.formats if isinstance(entry, EventEntry) else ()

@@ -45,7 +45,7 @@ _JSON_FLOAT = r"(?:(-?(?:0|[1-9][0-9]{0,15})\.[0-9]{1,17})|None)"
 def _bracketed(depth: int) -> str:
     """The pattern of a list, call or dict that holds others, this deep."""
     inner = "" if depth == 0 else f"|{_bracketed(depth - 1)}"
-    return rf"""[\[({{](?:[^\[\](){{}}'"]++|{_QUOTED}{inner})*+[\])}}]"""
+    return rf"""[\[({{](?:[^\[\](){{}}<>'"]++|{_QUOTED}{inner})*+[\])}}]"""
 
 
 _WRITTEN = rf"(None|[A-Za-z_.]{{0,64}}+{_bracketed(_MAX_DEPTH)}|{_QUOTED})"

@@ -115,12 +115,6 @@ class Template(Struct, frozen=True):
         return max((part for part in self.parts if isinstance(part, str)), key=len, default="")
 
     @property
-    def ending(self) -> str:
-        """The literal text after the last hole; empty when a hole stands last."""
-        last = self.parts[-1] if self.parts else ""
-        return last if isinstance(last, str) else ""
-
-    @property
     def stop(self) -> str:
         """The literal text after the first hole; empty for none."""
         index = 2 if self.lead else 1

@@ -14,7 +14,7 @@ from typing import TypeAlias
 import msgspec
 
 from vllm_logpipe.catalogue.nested import unquote
-from vllm_logpipe.catalogue.template import BYTE_UNITS, FLOAT, SECOND_UNITS, Hole, Template
+from vllm_logpipe.catalogue.template import BYTE_UNITS, FLOAT, SECOND_UNITS, Template
 
 Member: TypeAlias = str
 """JSON members, each with its leading comma; empty for no value."""
@@ -206,24 +206,12 @@ def compile_extract(
     """A function from the groups of a match to JSON members.
 
     `types` gives the attribute types, `hosts` the parsers of nested holes by hole type, and
-    `constants` the members that every match has.
-    """
-    return generate_extract(template.holes, types, hosts, constants)
-
-
-def generate_extract(
-    holes: Sequence[Hole],
-    types: dict[str, str],
-    hosts: dict[str, Callable[[str], Member]],
-    constants: Member = "",
-) -> Extract:
-    """The function for these holes, written out as one expression.
-
-    A call a value would cost more than the value: plain numbers are tested and taken in place.
+    `constants` the members that every match has. It is written out as one expression: a call a
+    value would cost more than the value, so plain numbers are tested and taken in place.
     """
     scope: dict[str, object] = {"constants": constants, "encode": _encode}
     terms = ["constants"] if constants else []
-    for index, hole in enumerate(holes):
+    for index, hole in enumerate(template.holes):
         group = f"groups[{index}]"
         if hole.type in hosts:
             scope[f"host{index}"] = hosts[hole.type]

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
 from vllm_logpipe.catalogue.values import Member, member, quote
+from vllm_logpipe.read.header import load_settings
 
-_REQUEST = re.compile(
-    r'"(?P<method>[A-Z]{1,20}) (?P<path>[^"?]*?)(?:\?(?P<query>.*))?'
-    r' HTTP/(?P<version>[0-9.]{1,4})" (?P<status>[0-9]{3})(?: [^"]{0,64})?',
-    re.DOTALL,
-)
-_PORT = re.compile(r"[0-9]{1,5}")
-_ADDRESS = re.compile(r"[0-9A-Za-z.:%_-]{0,64}")
 _MAX_CACHED = 4096
 _MAX_CACHED_LENGTH = 256
 _EVENT = f'{member("vllm.phase")}"serving"'
@@ -35,15 +28,19 @@ class AccessReader:
         self._scrub = scrub
         self._query = query
         self._address = address
+        settings = load_settings()
+        self._match = settings.access.fullmatch
+        self._is_client = settings.access_client.fullmatch
+        self._is_port = settings.access_port.fullmatch
         self._cache: dict[str, tuple[Member, str] | None] = {}
 
     def read(self, text: str) -> tuple[Member, str] | None:
         """Attributes and redacted text of an access line; None for any other text."""
         client, separator, request = text.partition(" - ")
         address, colon, port = client.rpartition(":")
-        if not separator or not colon or not _PORT.fullmatch(port):
+        if not separator or not colon or not self._is_port(port):
             return None
-        if not _ADDRESS.fullmatch(address):
+        if not self._is_client(address):
             return None
         try:
             cached = self._cache[request]
@@ -59,7 +56,7 @@ class AccessReader:
         )
 
     def _read_request(self, request: str) -> tuple[Member, str] | None:
-        found = _REQUEST.fullmatch(request)
+        found = self._match(request)
         read: tuple[Member, str] | None = None
         if found is not None:
             path = self._scrub(found["path"])

@@ -12,7 +12,6 @@ _TYPE = re.compile(
     r"(?P<type>[A-Za-z_][\w.]{0,255}(?:\([\w.]{1,255}\))?)(?::(?: (?P<text>.*)|\Z)|\Z)",
     re.DOTALL,
 )
-_GROUP = "  + Exception Group "
 _GROUP_BORDER = re.compile(r" *[+|] ?(?:-+ ?[0-9]+ ?-+|-+)?")
 
 
@@ -25,18 +24,18 @@ class ExceptionText(Struct, frozen=True, gc=False):
 
 def starts_traceback(line: str) -> bool:
     """Whether a line begins a traceback, an exception group's included."""
-    start = load_settings().traceback_start
-    return line.startswith((start, _GROUP + start))
+    return line.startswith(load_settings().traceback_starts)
 
 
 def find_traceback(body: str) -> int:
     """Where the first traceback begins in a text; -1 for none."""
-    start = load_settings().traceback_start
+    settings = load_settings()
+    start, group = settings.traceback_start, settings.traceback_group
     found = body.find(start)
     while found > 0 and body[found - 1] != "\n":
-        before = found - len(_GROUP)
-        if before >= 0 and body.startswith(_GROUP, before) and body[max(before - 1, 0)] in " \n":
-            return before
+        line = found - len(group)
+        if line >= 0 and body.startswith(group, line) and (line == 0 or body[line - 1] == "\n"):
+            return line
         found = body.find(start, found + 1)
     return found
 

@@ -115,9 +115,16 @@ class Settings(Struct, frozen=True):
     custom_length: int
     uvicorn: dict[str, str]
     uvicorn_width: int
+    access: re.Pattern[str]
+    access_client: re.Pattern[str]
+    access_port: re.Pattern[str]
     levels: dict[str, str]
     progress: re.Pattern[str]
     traceback_start: str
+    traceback_group: str
+    """What stands before it where an exception group begins."""
+    traceback_starts: tuple[str, str]
+    """A traceback's first line, alone and as a group's."""
     traceback_process: re.Pattern[str]
     traceback_chains: frozenset[str]
 
@@ -129,6 +136,7 @@ def load_settings() -> Settings:
     document = tomli.loads(source.read_text("utf-8"))
     grammars = msgspec.convert(document["header"], tuple[Grammar, ...])
     uvicorn = document["uvicorn"]
+    start, group = document["traceback"]["start"], document["traceback"]["group"]
     width = uvicorn["width"]
     return Settings(
         prefix=re.compile(document["prefix"]["pattern"]),
@@ -136,9 +144,14 @@ def load_settings() -> Settings:
         custom_length=document["custom_prefix"]["max_length"],
         uvicorn={f"{level}:".ljust(width): level for level in uvicorn["levels"]},
         uvicorn_width=width,
+        access=re.compile(uvicorn["access"]),
+        access_client=re.compile(uvicorn["client"]),
+        access_port=re.compile(uvicorn["port"]),
         levels=document["levels"],
         progress=re.compile(document["progress"]["pattern"]),
-        traceback_start=document["traceback"]["start"],
+        traceback_start=start,
+        traceback_group=group,
+        traceback_starts=(start, group + start),
         traceback_process=re.compile(document["traceback"]["process"]),
         traceback_chains=frozenset(document["traceback"]["chains"]),
     )
@@ -161,9 +174,14 @@ class HeaderReader:
         self._redact = redact
         self._settings = load_settings()
         self._vllm = next(p for g, p in self._settings.grammars if g.format == "v1")
+        self._first = next(g.first for g, _ in self._settings.grammars if g.format == "v1")
         self._others = [(g, p) for g, p in self._settings.grammars if g.format != "v1"]
         self._heads: dict[tuple[str, ...], Head] = {}
         self._lanes: dict[str, Lane] = {}
+        self.known: dict[str, Head] = {}
+        """Heads by header less its time: a caller in a hurry looks here first."""
+        self.known_uvicorn: dict[str, Head] = {}
+        """Heads of uvicorn's lines by header."""
         self._processes: dict[tuple[str, str | None, str | None], Process] = {}
         self._custom: str | None = None
 
@@ -172,7 +190,7 @@ class HeaderReader:
         process, start = self._peel(line, 0)
         prefix = line[:start]
         rest = line[start : start + 1]
-        if rest and rest in "DIWEC":
+        if rest and rest in self._first:
             if found := self._vllm.match(line, start):
                 if self._custom is None:
                     self._custom = ""
@@ -321,9 +339,17 @@ class HeaderReader:
         lane = self._lanes.get(key)
         if lane is None:
             if len(self._lanes) >= _MAX_CACHED:
-                self._lanes.clear()
+                # A head that stayed would keep an open record in a lane that nobody finds.
+                for cache in (self._lanes, self._heads, self.known, self.known_uvicorn):
+                    cache.clear()
             lane = self._lanes[key] = Lane()
         return lane
+
+    def remember(self, heads: dict[str, Head], key: str, head: Head) -> None:
+        """Take a head up into `known` or `known_uvicorn`."""
+        if len(heads) >= _MAX_CACHED:
+            heads.clear()
+        heads[key] = head
 
     def _keep(self, key: tuple[str, ...], head: Head) -> Head:
         if len(self._heads) >= _MAX_CACHED:

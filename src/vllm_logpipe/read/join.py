@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TypeAlias
 
+from vllm_logpipe.model import FAILED_LEVELS
 from vllm_logpipe.read.clock import NS, Clock
 from vllm_logpipe.read.draft import Draft, TimeSource, Traceback
 from vllm_logpipe.read.exceptions import starts_traceback
@@ -34,7 +35,6 @@ MAX_UNDATED = 256
 WholeLine: TypeAlias = tuple[Head, str, str, int, int, TimeSource]
 """A line that is a record by itself: head, header, text, offset, time and how that was found."""
 
-_MAX_CACHED = 8192
 _MAX_LANES = 1024
 _MAX_BARS = 64
 _BAR_GAP = 4
@@ -71,8 +71,6 @@ class Joiner:
         self._settings = load_settings()
         self._reader = HeaderReader(redact)
         self._width = self._settings.uvicorn_width
-        self._heads: dict[str, Head] = {}
-        self._uvicorn_heads: dict[str, Head] = {}
         self._line = 0
         self._raw: dict[str, Draft] = {}
         self._pending: deque[Draft | WholeLine] = deque()
@@ -93,8 +91,8 @@ class Joiner:
         if block.offsets[0] == 0 and block.lines[0].startswith("\ufeff"):
             block.lines[0] = block.lines[0][1:]
         decorated = block.has_cr or block.has_escape
-        heads = self._heads
-        uvicorn = self._uvicorn_heads
+        heads = self._reader.known
+        uvicorn = self._reader.known_uvicorn
         seconds = self.clock.known
         width = self._width
         for line, offset in zip(block.lines, block.offsets, strict=True):
@@ -222,19 +220,13 @@ class Joiner:
             # Only a header that ends at the first `] ` is found again by that cut.
             if resolved is not None and line.find("] ") == len(header) - 1:
                 at = header.rfind(" ")
-                self._remember(header[: at - _STAMP] + header[at:], head)
+                key = header[: at - _STAMP] + header[at:]
+                self._reader.remember(self._reader.known, key, head)
         elif head.format == "uvicorn":
-            if len(self._uvicorn_heads) >= _MAX_CACHED:
-                self._uvicorn_heads.clear()
-            self._uvicorn_heads[header] = head
+            self._reader.remember(self._reader.known_uvicorn, header, head)
             self._uvicorn(head, header, text, offset)
         else:
             self._foreign(beginning, head, text, offset)
-
-    def _remember(self, key: str, head: Head) -> None:
-        if len(self._heads) >= _MAX_CACHED:
-            self._heads.clear()
-        self._heads[key] = head
 
     def _headed(
         self, head: Head, header: str, text: str, offset: int, second: int, cr: int
@@ -330,14 +322,14 @@ class Joiner:
         """A uvicorn line: complete, unless a traceback may follow."""
         lane = head.lane
         last = lane if lane.second >= 0 else self._stream
-        if last.second >= 0 and not self._live and head.level not in ("ERROR", "CRITICAL"):
+        if last.second >= 0 and not self._live and head.level not in FAILED_LEVELS:
             time = self.clock.unique(last.second, last.fraction)
             self._pending.append((head, header, text, offset, time, TimeSource.PREVIOUS))
             return
         draft = Draft(head, header, text, offset, self._line, 0)
         self._inherit(draft, lane)
         self._pending.append(draft)
-        if head.level in ("ERROR", "CRITICAL"):
+        if head.level in FAILED_LEVELS:
             draft.first_line = self._line
             draft.gap = MAX_GAP
             draft.state = Traceback.EXPECTED

@@ -11,7 +11,7 @@ from vllm_logpipe.catalogue.entry import EventEntry
 from vllm_logpipe.model import LogRecord
 from vllm_logpipe.normalizer import Normalizer
 from vllm_logpipe.read.clock import rfc3339
-from vllm_logpipe.report.text import on_one_line
+from vllm_logpipe.sinks.text import on_one_line
 
 _NEAR = 3
 _MIN_LIKENESS = 0.45

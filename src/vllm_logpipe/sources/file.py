@@ -31,17 +31,18 @@ class FileSource:
     """One file, or standard input for `-`.
 
     waits: whether a named pipe is waited for until somebody writes to it.
+    stdin: what identifies standard input, which says nothing of where it comes from.
 
     Raises SourceError for a file that does not open.
     """
 
-    def __init__(self, name: str, *, waits: bool = True) -> None:
+    def __init__(self, name: str, *, waits: bool = True, stdin: str = "stdin") -> None:
         self.name = name
         self.size: int | None = None
         """Bytes; None where that is not known before the end."""
         self.modified: float | None = None
         """s since 1970 UTC; None for standard input."""
-        self.identity = "stdin"
+        self.identity = stdin
         self.ended = False
         """Whether all has been read that there will ever be; a file may always grow."""
         self._file = self._open(waits=waits)

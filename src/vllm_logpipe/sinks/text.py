@@ -31,7 +31,10 @@ def on_one_line(text: str) -> str:
 
 
 def encode_text(records: Iterable[LogRecord]) -> bytes:
-    """The records as text: time, level, process, phase, event or message, and values."""
+    """The records as text: time, level, process, phase, event or message, and values.
+
+    An error's message stands behind a bar.
+    """
     return "".join(f"{on_one_line(_line(record))}\n" for record in records).encode()
 
 
@@ -56,6 +59,9 @@ def _what(record: LogRecord, attributes: dict[str, object]) -> str:
     if record.event_name is None:
         first = next((line for line in record.body.split("\n") if line.strip()), "")
         return " ".join((_short(first, _MAX_BODY), *values))
+    if "error.type" in attributes:
+        said = str(attributes.get("exception.message") or record.body)
+        values.append(f"| {_short(said.strip(), _MAX_BODY)}")
     return " ".join((record.event_name, *values))
 
 
