@@ -117,7 +117,6 @@ class Settings(Struct, frozen=True):
     uvicorn_width: int
     access: re.Pattern[str]
     access_client: re.Pattern[str]
-    access_port: re.Pattern[str]
     levels: dict[str, str]
     progress: re.Pattern[str]
     traceback_start: str
@@ -146,7 +145,6 @@ def load_settings() -> Settings:
         uvicorn_width=width,
         access=re.compile(uvicorn["access"]),
         access_client=re.compile(uvicorn["client"]),
-        access_port=re.compile(uvicorn["port"]),
         levels=document["levels"],
         progress=re.compile(document["progress"]["pattern"]),
         traceback_start=start,
@@ -176,7 +174,7 @@ class HeaderReader:
         self._vllm = next(p for g, p in self._settings.grammars if g.format == "v1")
         self._first = next(g.first for g, _ in self._settings.grammars if g.format == "v1")
         self._others = [(g, p) for g, p in self._settings.grammars if g.format != "v1"]
-        self._heads: dict[tuple[str, ...], Head] = {}
+        self._heads: dict[tuple[str | None, ...], Head] = {}
         self._lanes: dict[str, Lane] = {}
         self.known: dict[str, Head] = {}
         """Heads by header less its time: a caller in a hurry looks here first."""
@@ -303,36 +301,50 @@ class HeaderReader:
     def _foreign(
         self, found: re.Match[str], log_format: str, prefix: str, process: Process | None
     ) -> Beginning:
-        groups = {key: value for key, value in found.groupdict().items() if value is not None}
+        groups = found.groupdict()
+        day, clock, date = (groups.pop(name, None) for name in ("day", "clock", "date"))
+        stamp, kind = "", ""
+        if clock is not None and day is not None:
+            stamp = f"{day.zfill(4)} {clock}"
+            kind = "klog" if log_format == "torch" else "glog"
+        elif date is not None:
+            stamp = date
+            kind = date_kind(stamp)
+        key = (log_format, kind, prefix, *groups.values())
+        head = self._heads.get(key)
+        if head is None:
+            head = self._keep(key, self._foreign_head(groups, log_format, kind, prefix, process))
+        text = found.string[: found.end()]
+        return Beginning(head, process or head.process, prefix, found.end(), text, stamp)
+
+    def _foreign_head(
+        self,
+        groups: dict[str, str | None],
+        log_format: str,
+        kind: str,
+        prefix: str,
+        process: Process | None,
+    ) -> Head:
         word = groups.get("level") or groups.get("tag") or ""
         level = self._settings.levels.get(word, word)
         number = SEVERITY_NUMBERS.get(level)
-        stamp, kind = "", ""
-        if "clock" in groups:
-            stamp = f"{groups['day'].zfill(4)} {groups['clock']}"
-            kind = "klog" if log_format == "torch" else "glog"
-        elif "date" in groups:
-            stamp = groups["date"]
-            kind = date_kind(stamp)
-        if process is None and "pid" in groups:
-            process = self._process("", groups["pid"], None)
+        if process is None and (pid := groups.get("pid")) is not None:
+            process = self._process("", pid, None)
         members = f'"vllm.log.format":{quote(log_format)}'
         if process is not None:
             members += process.members
-        if "rank" in groups:
+        if (rank := groups.get("rank")) is not None:
             name = "nccl.rank" if log_format == "c10d" else "vllm.rank.global"
-            members += f"{member(name)}{int(groups['rank'])}"
-        if "host" in groups:
-            members += f"{member('nccl.host')}{quote(self._redact('nccl.host', groups['host']))}"
-        if "file" in groups:
-            file = self._redact("code.file.path", groups["file"])
+            members += f"{member(name)}{int(rank)}"
+        if (host := groups.get("host")) is not None:
+            members += f"{member('nccl.host')}{quote(self._redact('nccl.host', host))}"
+        if (file := groups.get("file")) is not None:
+            file = self._redact("code.file.path", file)
             members += f"{member('code.file.path')}{quote(file)}"
-            members += f"{member('code.line.number')}{int(groups['line'])}"
+            members += f"{member('code.line.number')}{int(groups['line'] or 0)}"
         printed = None if number is None else (word if log_format == "tagged" else level)
         lane = self.lane(f"{prefix}{log_format}")
-        head = make_head(log_format, printed, process, lane, kind, members)
-        text = found.string[: found.end()]
-        return Beginning(head, process, prefix, found.end(), text, stamp)
+        return make_head(log_format, printed, process, lane, kind, members)
 
     def lane(self, key: str) -> Lane:
         """The lane of a key, made when first asked for."""
@@ -351,7 +363,7 @@ class HeaderReader:
             heads.clear()
         heads[key] = head
 
-    def _keep(self, key: tuple[str, ...], head: Head) -> Head:
+    def _keep(self, key: tuple[str | None, ...], head: Head) -> Head:
         if len(self._heads) >= _MAX_CACHED:
             self._heads.clear()
         self._heads[key] = head
