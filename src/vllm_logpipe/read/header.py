@@ -111,6 +111,7 @@ class Settings(Struct, frozen=True):
     """The decoded `headers.toml`."""
 
     prefix: re.Pattern[str]
+    rank_prefix: re.Pattern[str]
     grammars: tuple[tuple[Grammar, re.Pattern[str]], ...]
     custom_length: int
     uvicorn: dict[str, str]
@@ -139,6 +140,7 @@ def load_settings() -> Settings:
     width = uvicorn["width"]
     return Settings(
         prefix=re.compile(document["prefix"]["pattern"]),
+        rank_prefix=re.compile(document["prefix"]["rank"]),
         grammars=tuple((grammar, re.compile(grammar.pattern)) for grammar in grammars),
         custom_length=document["custom_prefix"]["max_length"],
         uvicorn={f"{level}:".ljust(width): level for level in uvicorn["levels"]},
@@ -217,7 +219,23 @@ class HeaderReader:
                 break
             process = self._process(found.group("name"), found.group("pid"), found.group("rank"))
             start = found.end()
+        if line.startswith("[rank", start) and (
+            found := self._settings.rank_prefix.match(line, start)
+        ):
+            start = found.end()
+            process = self._ranked(process, found["rank"])
         return process, start
+
+    def _ranked(self, process: Process | None, rank: str) -> Process:
+        """A process with the rank that torch prints."""
+        if process is None:
+            return self._process("", None, rank)
+        name = member("vllm.rank.global")
+        if name in process.members:
+            return process
+        return Process(
+            process.name, process.pid, process.kind, f"{process.members}{name}{int(rank)}"
+        )
 
     def _process(self, name: str, pid: str | None, rank: str | None) -> Process:
         key = (name, pid, rank)
@@ -338,6 +356,9 @@ class HeaderReader:
             members += f"{member(name)}{int(rank)}"
         if (host := groups.get("host")) is not None:
             members += f"{member('nccl.host')}{quote(self._redact('nccl.host', host))}"
+        if (logger := groups.get("logger")) is not None:
+            name = "vllm.log.logger.name"
+            members += f"{member(name)}{quote(self._redact(name, logger))}"
         if (file := groups.get("file")) is not None:
             file = self._redact("code.file.path", file)
             members += f"{member('code.file.path')}{quote(file)}"
