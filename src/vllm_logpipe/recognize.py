@@ -133,8 +133,8 @@ class Recognizer:
         body = text
         for index, scrub in bound.scrubs:
             value = groups[index]
-            if scrub(value) is not value:
-                body, groups = _redact(match, groups, bound.scrubs)
+            if (clean := scrub(value)) is not value:
+                body, groups = _redact(match, groups, bound.scrubs, index, clean)
                 break
         members = bound.extract(groups)
         if bound.failure:
@@ -312,13 +312,18 @@ def _openings(variants: Iterable[Variant[EventEntry]]) -> dict[str, list[_Openin
 
 
 def _redact(
-    match: re.Match[str], groups: Sequence[str], scrubs: _Scrubs
+    match: re.Match[str], groups: Sequence[str], scrubs: _Scrubs, first: int = 0, known: str = ""
 ) -> tuple[str, Sequence[str]]:
-    """The text of a match and its groups, redacted."""
+    """The text of a match and its groups, redacted.
+
+    `first` is the first group to redact, if that has been found out, and `known` its clean text.
+    """
     clean = list(groups)
     spans: list[tuple[int, int, str]] = []
     for index, scrub in scrubs:
-        clean[index] = scrub(groups[index])
+        if index < first:
+            continue
+        clean[index] = known if known and index == first else scrub(groups[index])
         if clean[index] is not groups[index]:
             spans.append((*match.span(index + 1), clean[index]))
     return replace_values(match.string, spans) if spans else match.string, clean

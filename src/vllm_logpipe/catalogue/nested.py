@@ -14,8 +14,17 @@ from collections.abc import Iterator
 MAX_NESTED_LENGTH = 262_144
 """Characters of a nested value that are looked at; what stands behind them is left unread."""
 
+STRING = (
+    r"""(?:'(?:[^'\\]++|\\(?:.|\Z))*+(?:'|\Z)|"(?:[^"\\]++|\\(?:.|\Z))*+(?:"|\Z))"""
+)
+"""A Python string, to the end of the text where it is not closed; to be compiled with DOTALL.
+
+It never fails behind a quote, whatever cuts it off: each further quote would be tried as a string
+of its own, each time to the end.
+"""
+
 _TOKEN = re.compile(
-    r"""(?P<string>'(?:[^'\\]++|\\.)*+(?:'|\Z)|"(?:[^"\\]++|\\.)*+(?:"|\Z))"""
+    rf"""(?P<string>{STRING})"""
     r"""|(?P<open>[\[({<])|(?P<close>[\])}>])|(?P<comma>,)|(?P<is>[=:])|[^'"\[\](){}<>,=:]++|.""",
     re.DOTALL,
 )
@@ -34,7 +43,7 @@ def unquote(text: str) -> str:
             # An escape that Python does not know is kept as it is, which is what is wanted.
             warnings.simplefilter("ignore")
             value = ast.literal_eval(text)
-    except (ValueError, SyntaxError, MemoryError):
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
         return inner
     if not isinstance(value, str):
         return inner

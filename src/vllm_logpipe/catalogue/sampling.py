@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from msgspec import Struct
 
 from vllm_logpipe.catalogue.nested import MAX_NESTED_LENGTH, key_spans, replace_values
 from vllm_logpipe.catalogue.values import Member, float_json, int_json, member
+
+_Span: TypeAlias = tuple[str, int, int]
+"""A key, and where its value begins and ends."""
 
 _READ: dict[str, tuple[str, Callable[[str], str | None]]] = {
     "n": (member("gen_ai.request.choice.count"), int_json),
@@ -33,6 +37,8 @@ _PRIVATE = {
 }
 _EMPTY = frozenset({"None", "[]", "{}", "()", "set()", ""})
 _MAX_SHAPES = 8
+_MAX_KEYS = 64
+"""Keys of an order that is learned: vLLM prints about half as many."""
 _MAX_DEPTH = 6
 _NAME = re.compile(r"[A-Za-z_]\w{0,63}")
 _QUOTED = r"""'(?:[^'\\]++|\\.)*+'|"(?:[^"\\]++|\\.)*+\""""
@@ -98,34 +104,34 @@ class SamplingParams:
         for shape in self._shapes:
             if match := shape.full(text):
                 return shape.read(match.group(0, 0, *shape.numbers)[2:])
+        # A key that stands twice counts once: JSON has no second member of a name.
+        values = {key: (start, end) for key, start, end in key_spans(text) if key in _READ}
         return "".join(
-            _member(*_READ[key], text[start:end])
-            for key, start, end in key_spans(text)
-            if key in _READ
+            _member(*_READ[key], text[start:end]) for key, (start, end) in values.items()
         )
 
     def redact(self, text: str, keep: frozenset[str], placeholder: Callable[[str], str]) -> str:
         """The text with the values a client wrote (stop strings, schemas, token ids) replaced."""
         if self._fits_plainly(text):
             return text
+        values = self._written(text)
+        if values is None:
+            values = list(key_spans(text))
+            self._learn(text, values)
+            if len(text) > MAX_NESTED_LENGTH and not keep.issuperset(_PRIVATE.values()):
+                return _redact_unread(text, values, keep, placeholder)
+        private = _private(text, values, keep, placeholder)
+        return replace_values(text, private) if private else text
+
+    def _written(self, text: str) -> list[_Span] | None:
+        """What clients may have written in a text of a learned order; None for any other."""
         for shape in self._shapes:
             if match := shape.full(text):
-                values = [
+                return [
                     (key, *match.span(group))
                     for key, group in zip(shape.privates, shape.written, strict=True)
                 ]
-                break
-        else:
-            self._learn(text)
-            values = [(key, start, end) for key, start, end in key_spans(text) if key in _PRIVATE]
-            if len(text) > MAX_NESTED_LENGTH and not keep.issuperset(_PRIVATE.values()):
-                return _redact_unread(text, keep, placeholder)
-        private = [
-            (start, end, placeholder(text[start:end]))
-            for key, start, end in values
-            if _PRIVATE[key] not in keep and text[start:end] not in _EMPTY
-        ]
-        return replace_values(text, private) if private else text
+        return None
 
     def _fits_plainly(self, text: str) -> bool:
         count = text.count("=")
@@ -135,11 +141,13 @@ class SamplingParams:
                 return True
         return False
 
-    def _learn(self, text: str) -> None:
-        """Take up the keys of a text, where no value is nested too deep."""
+    def _learn(self, text: str, spans: list[_Span]) -> None:
+        """Take up the keys of a text, where they are not too many and no value nests too deep."""
+        if not 0 < len(spans) <= _MAX_KEYS:
+            return
         opening, bracket, _ = text.partition("(")
-        values = {key: text[start:end] for key, start, end in key_spans(text)}
-        if not bracket or not values or not all(map(_NAME.fullmatch, (opening, *values))):
+        values = {key: text[start:end] for key, start, end in spans}
+        if not bracket or not all(map(_NAME.fullmatch, (opening, *values))):
             return
         if not all(map(_LEARNABLE.fullmatch, values.values())):
             return
@@ -161,15 +169,23 @@ class SamplingParams:
             del self._shapes[_MAX_SHAPES:]
 
 
-def _redact_unread(text: str, keep: frozenset[str], placeholder: Callable[[str], str]) -> str:
-    """The redacted text where not all of it is looked at: nobody knows what the rest holds."""
-    spans = list(key_spans(text))
-    cut = spans.pop()[1] if spans else MAX_NESTED_LENGTH
-    private = [
+def _private(
+    text: str, spans: list[_Span], keep: frozenset[str], placeholder: Callable[[str], str]
+) -> list[tuple[int, int, str]]:
+    """What to put in place of the values that a client wrote."""
+    return [
         (start, end, placeholder(text[start:end]))
         for key, start, end in spans
         if key in _PRIVATE and _PRIVATE[key] not in keep and text[start:end] not in _EMPTY
     ]
+
+
+def _redact_unread(
+    text: str, spans: list[_Span], keep: frozenset[str], placeholder: Callable[[str], str]
+) -> str:
+    """The redacted text where not all of it is looked at: nobody knows what the rest holds."""
+    cut = spans[-1][1] if spans else MAX_NESTED_LENGTH
+    private = _private(text, spans[:-1], keep, placeholder)
     return replace_values(text, [*private, (cut, len(text), placeholder(text[cut:]))])
 
 

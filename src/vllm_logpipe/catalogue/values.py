@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from vllm_logpipe.catalogue.nested import unquote
+from vllm_logpipe.catalogue.nested import STRING, unquote
 from vllm_logpipe.catalogue.template import BYTE_UNITS, FLOAT, SECOND_UNITS, Template
 
 Member: TypeAlias = str
@@ -29,7 +29,7 @@ _MAX_KNOWN = 4096
 _NUMBER_AND_UNIT = re.compile(rf"({FLOAT}) ?([A-Za-z]+)")
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _PLAIN = re.compile(r"[1-9][0-9]{0,15}(\.[0-9]{1,15})?|0(\.[0-9]{1,15})?")
-_ITEM = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^,\s'"\[\]]+""")
+_ITEM = re.compile(rf"""{STRING}|[^,\s'"\[\]]++""", re.DOTALL)
 
 
 def quote(text: str) -> str:
