@@ -141,10 +141,11 @@ def _add_explain(add: Callable[..., argparse.ArgumentParser]) -> None:
 
 
 def _add_catalogue(add: Callable[..., argparse.ArgumentParser]) -> None:
-    parser = add("catalogue", help="the entries: list or check them")
+    parser = add("catalogue", help="the entries: list, check or document them")
     actions = parser.add_subparsers(required=True, metavar="ACTION", parser_class=_Parser)
     for name, command, text in (
         ("list", _list_catalogue, "list the built-in entries, or those of a directory"),
+        ("markdown", _print_page, "write the built-in entries, or those of a directory, as a page"),
         ("check", _check_catalogue, "check the built-in entries, or those of a directory"),
     ):
         action = actions.add_parser(name, help=text)
@@ -224,6 +225,13 @@ def _list_catalogue(options: argparse.Namespace) -> int:
     from vllm_logpipe.report.entries import list_entries
 
     _print(list_entries(options.directory))
+    return 0
+
+
+def _print_page(options: argparse.Namespace) -> int:
+    from vllm_logpipe.report.reference import catalogue_page
+
+    _print(catalogue_page(options.directory))
     return 0
 
 

@@ -2327,13 +2327,10 @@ EVENTS: tuple[Event, ...] = (
     Event("vllm.python.warning", "A Python warning."),
     Event("vllm.ray.gpus_short", "More ranks are wanted than there are GPUs."),
     Event(
-        "vllm.ray.workers_killed",
-        "Ray's memory monitor killed workers, or some crashed.",
-    ),
-    Event(
         "vllm.ray.waiting_for_resources",
         "The cluster has not yet given the GPUs that were asked for.",
     ),
+    Event("vllm.ray.workers_killed", "Ray's memory monitor killed workers, or some crashed."),
     Event("vllm.request.abort_failed", "A request could not be aborted."),
     Event("vllm.request.aborted", "The request was aborted, mostly because its client went away."),
     Event("vllm.request.add_failed", "The V0 engine refused a request."),
