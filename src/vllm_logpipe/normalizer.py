@@ -17,6 +17,7 @@ from vllm_logpipe.read.draft import Draft, TimeSource
 from vllm_logpipe.read.header import Head
 from vllm_logpipe.read.join import Joiner, WholeLine
 from vllm_logpipe.read.lines import Block, LineSplitter
+from vllm_logpipe.read.ray import REPEAT_ENDINGS, cut_repeat
 from vllm_logpipe.recognize import Recognition, Recognizer, deduplicate
 from vllm_logpipe.redact import PLACEHOLDER, Redactor
 
@@ -39,6 +40,7 @@ _OBSERVED_RESOLUTION = "1e-9"
 _NO_NAMES: frozenset[str] = frozenset()
 _ACCESS = "vllm.http.access"
 _ACCESS_FORMATS = frozenset({"uvicorn", "json"})
+_REPEATS = member("vllm.log.repeat.count")
 _STACKTRACE = member("exception.stacktrace")
 
 
@@ -160,6 +162,9 @@ class Normalizer:
         if head is None:
             return self._headless_record(draft)
         text = draft.text if draft.more is None else draft.body()
+        ending, repeats = "", 0
+        if text.endswith(REPEAT_ENDINGS):
+            text, ending, repeats = cut_repeat(draft.header, text)
         pid = head.pid
         event: str | None = None
         instance: Instance | None = None
@@ -176,13 +181,15 @@ class Normalizer:
                     instance = self._announce(found, pid, draft.offset)
         if instance is None:
             instance = self._instances.current if pid is None else self._instances.of(pid)
+        if repeats:
+            members += f"{_REPEATS}{repeats}"
         tail = self._tails[draft.time_source][head.stamp_kind]
         attributes = f'{{{head.members}{members}{tail}{draft.offset:x}"}}'
         if clashes is None or (clashes and not clashes.isdisjoint(head.names)):
             attributes = deduplicate(attributes)
         trace_id = span_id = None
         if draft.ids is not None or draft.truncated or self._original:
-            attributes = f"{attributes[:-1]}{self._rare_members(draft, body)}}}"
+            attributes = f"{attributes[:-1]}{self._rare_members(draft, body + ending)}}}"
             if draft.ids is not None:
                 trace_id, span_id = draft.ids.get("trace_id"), draft.ids.get("span_id")
         return LogRecord(
@@ -212,7 +219,7 @@ class Normalizer:
 
     def _headless_record(self, draft: Draft) -> LogRecord:
         """A record without header: a traceback, a bar, or a line that somebody printed."""
-        text = draft.body()
+        text, ending, repeats = cut_repeat(draft.header, draft.body())
         process = draft.process
         instance = self._instances.of(process.pid if process is not None else None)
         number: int | None = None
@@ -232,10 +239,12 @@ class Normalizer:
                     members += f'{member("vllm.process.kind")}"main"'
             if process is not None:
                 members += process.members
+        if repeats:
+            members += f"{_REPEATS}{repeats}"
         tail = self._tails[draft.time_source][""]
         attributes = deduplicate(f'{{{members}{found.members}{tail}{draft.offset:x}"}}')
         if draft.truncated or self._original:
-            attributes = f"{attributes[:-1]}{self._rare_members(draft, found.body)}}}"
+            attributes = f"{attributes[:-1]}{self._rare_members(draft, found.body + ending)}}}"
         return LogRecord(
             draft.time,
             self._observed,

@@ -17,6 +17,7 @@ from vllm_logpipe.semconv import OPTIONAL_FIELDS, PRIVATE_FIELDS
 PLACEHOLDER = "[redacted]"
 
 _MAX_ID_LENGTH = 100
+_MAX_CLEAN = 4096
 
 
 class Pattern(Struct, frozen=True, forbid_unknown_fields=True):
@@ -83,6 +84,7 @@ class Redactor:
                 raise ValueError(
                     f"unknown redaction field {min(unknown)!r}; known: {', '.join(sorted(known))}"
                 )
+        self._clean: set[str] = set()
         settings = load_settings()
         self._is_id = settings.request_id.fullmatch
         self._whole = settings.whole
@@ -98,12 +100,19 @@ class Redactor:
 
     def scrub(self, text: str) -> str:
         """The text with every secret replaced; the same object when there is none."""
-        if len(text) < _MAX_ID_LENGTH and self._is_id(text):
+        if text in self._clean:
+            return text
+        short = len(text) < _MAX_ID_LENGTH
+        if short and self._is_id(text):
             return text
         lowered = text.lower()
         for trigger in self._triggers:
             if trigger in lowered:
                 return self._scrub_all(text, lowered)
+        if short:
+            if len(self._clean) >= _MAX_CLEAN:
+                self._clean.clear()
+            self._clean.add(text)
         return text
 
     def for_hole(self, kind: str, field: str | None, name: str = "") -> Callable[[str], str]:

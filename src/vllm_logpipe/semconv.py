@@ -1298,15 +1298,15 @@ ATTRIBUTES: tuple[Attribute, ...] = (
         "string",
         "",
         (
-            "The shape of the line: v0, v1, v1_prefixed, json, uvicorn, c10d, nccl, ray, tagged, "
-            "python_warning, progress, kernel or raw."
+            "The shape of the line: v0, v1, v1_prefixed, json, uvicorn, c10d, torch, nccl, ray, "
+            "tagged, python_logging, python_warning, progress, kernel or raw."
         ),
     ),
     Attribute(
         "vllm.log.logger.name",
         "string",
         "",
-        "The Python logger, where JSON mode prints it.",
+        "The Python logger, where the line names it.",
     ),
     Attribute(
         "vllm.log.refreshes",
@@ -2327,6 +2327,10 @@ EVENTS: tuple[Event, ...] = (
     Event("vllm.python.warning", "A Python warning."),
     Event("vllm.ray.gpus_short", "More ranks are wanted than there are GPUs."),
     Event(
+        "vllm.ray.workers_killed",
+        "Ray's memory monitor killed workers, or some crashed.",
+    ),
+    Event(
         "vllm.ray.waiting_for_resources",
         "The cluster has not yet given the GPUs that were asked for.",
     ),
@@ -2780,6 +2784,7 @@ LOG_FORMATS = (
     "nccl",
     "ray",
     "tagged",
+    "python_logging",
     "python_warning",
     "progress",
     "kernel",

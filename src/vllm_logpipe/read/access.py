@@ -9,6 +9,7 @@ from vllm_logpipe.read.header import load_settings
 
 _MAX_CACHED = 4096
 _MAX_CACHED_LENGTH = 256
+_MAX_PORT = len("65535")
 _EVENT = f'{member("vllm.phase")}"serving"'
 
 
@@ -31,16 +32,18 @@ class AccessReader:
         settings = load_settings()
         self._match = settings.access.fullmatch
         self._is_client = settings.access_client.fullmatch
-        self._is_port = settings.access_port.fullmatch
+        self._clients: set[str] = set()
         self._cache: dict[str, tuple[Member, str] | None] = {}
 
     def read(self, text: str) -> tuple[Member, str] | None:
         """Attributes and redacted text of an access line; None for any other text."""
         client, separator, request = text.partition(" - ")
         address, colon, port = client.rpartition(":")
-        if not separator or not colon or not self._is_port(port):
+        if not separator or not colon:
             return None
-        if not self._is_client(address):
+        if address not in self._clients and not self._is_new_client(address):
+            return None
+        if not (port.isdecimal() and port.isascii() and len(port) <= _MAX_PORT):
             return None
         try:
             cached = self._cache[request]
@@ -54,6 +57,14 @@ class AccessReader:
             f'{_EVENT},"client.address":"{address}","client.port":{int(port)}{members}',
             f"{address}:{port} - {clean}",
         )
+
+    def _is_new_client(self, address: str) -> bool:
+        if not self._is_client(address):
+            return False
+        if len(self._clients) >= _MAX_CACHED:
+            self._clients.clear()
+        self._clients.add(address)
+        return True
 
     def _read_request(self, request: str) -> tuple[Member, str] | None:
         found = self._match(request)

@@ -60,7 +60,7 @@ class Clock:
         """Seconds by printed month-and-day times that mean the same for every process."""
         self.used: dict[int, int] = {}
         """The last ns given out, by second, where none is printed: a caller in a hurry counts on
-        here itself, while `taken` is empty."""
+        here itself, past what is `taken`."""
         self.taken: dict[int, int] = {}
         """Times given out whose ns were printed, each with the next to try."""
         self._repeated_hour = False

@@ -111,13 +111,13 @@ class Settings(Struct, frozen=True):
     """The decoded `headers.toml`."""
 
     prefix: re.Pattern[str]
+    rank_prefix: re.Pattern[str]
     grammars: tuple[tuple[Grammar, re.Pattern[str]], ...]
     custom_length: int
     uvicorn: dict[str, str]
     uvicorn_width: int
     access: re.Pattern[str]
     access_client: re.Pattern[str]
-    access_port: re.Pattern[str]
     levels: dict[str, str]
     progress: re.Pattern[str]
     traceback_start: str
@@ -140,13 +140,13 @@ def load_settings() -> Settings:
     width = uvicorn["width"]
     return Settings(
         prefix=re.compile(document["prefix"]["pattern"]),
+        rank_prefix=re.compile(document["prefix"]["rank"]),
         grammars=tuple((grammar, re.compile(grammar.pattern)) for grammar in grammars),
         custom_length=document["custom_prefix"]["max_length"],
         uvicorn={f"{level}:".ljust(width): level for level in uvicorn["levels"]},
         uvicorn_width=width,
         access=re.compile(uvicorn["access"]),
         access_client=re.compile(uvicorn["client"]),
-        access_port=re.compile(uvicorn["port"]),
         levels=document["levels"],
         progress=re.compile(document["progress"]["pattern"]),
         traceback_start=start,
@@ -176,7 +176,7 @@ class HeaderReader:
         self._vllm = next(p for g, p in self._settings.grammars if g.format == "v1")
         self._first = next(g.first for g, _ in self._settings.grammars if g.format == "v1")
         self._others = [(g, p) for g, p in self._settings.grammars if g.format != "v1"]
-        self._heads: dict[tuple[str, ...], Head] = {}
+        self._heads: dict[tuple[str | None, ...], Head] = {}
         self._lanes: dict[str, Lane] = {}
         self.known: dict[str, Head] = {}
         """Heads by header less its time: a caller in a hurry looks here first."""
@@ -219,7 +219,23 @@ class HeaderReader:
                 break
             process = self._process(found.group("name"), found.group("pid"), found.group("rank"))
             start = found.end()
+        if line.startswith("[rank", start) and (
+            found := self._settings.rank_prefix.match(line, start)
+        ):
+            start = found.end()
+            process = self._ranked(process, found["rank"])
         return process, start
+
+    def _ranked(self, process: Process | None, rank: str) -> Process:
+        """A process with the rank that torch prints."""
+        if process is None:
+            return self._process("", None, rank)
+        name = member("vllm.rank.global")
+        if name in process.members:
+            return process
+        return Process(
+            process.name, process.pid, process.kind, f"{process.members}{name}{int(rank)}"
+        )
 
     def _process(self, name: str, pid: str | None, rank: str | None) -> Process:
         key = (name, pid, rank)
@@ -303,36 +319,53 @@ class HeaderReader:
     def _foreign(
         self, found: re.Match[str], log_format: str, prefix: str, process: Process | None
     ) -> Beginning:
-        groups = {key: value for key, value in found.groupdict().items() if value is not None}
+        groups = found.groupdict()
+        day, clock, date = (groups.pop(name, None) for name in ("day", "clock", "date"))
+        stamp, kind = "", ""
+        if clock is not None and day is not None:
+            stamp = f"{day.zfill(4)} {clock}"
+            kind = "klog" if log_format == "torch" else "glog"
+        elif date is not None:
+            stamp = date
+            kind = date_kind(stamp)
+        key = (log_format, kind, prefix, *groups.values())
+        head = self._heads.get(key)
+        if head is None:
+            head = self._keep(key, self._foreign_head(groups, log_format, kind, prefix, process))
+        text = found.string[: found.end()]
+        return Beginning(head, process or head.process, prefix, found.end(), text, stamp)
+
+    def _foreign_head(
+        self,
+        groups: dict[str, str | None],
+        log_format: str,
+        kind: str,
+        prefix: str,
+        process: Process | None,
+    ) -> Head:
         word = groups.get("level") or groups.get("tag") or ""
         level = self._settings.levels.get(word, word)
         number = SEVERITY_NUMBERS.get(level)
-        stamp, kind = "", ""
-        if "clock" in groups:
-            stamp = f"{groups['day'].zfill(4)} {groups['clock']}"
-            kind = "klog" if log_format == "torch" else "glog"
-        elif "date" in groups:
-            stamp = groups["date"]
-            kind = date_kind(stamp)
-        if process is None and "pid" in groups:
-            process = self._process("", groups["pid"], None)
+        if process is None and (pid := groups.get("pid")) is not None:
+            process = self._process("", pid, None)
         members = f'"vllm.log.format":{quote(log_format)}'
         if process is not None:
             members += process.members
-        if "rank" in groups:
+        if (rank := groups.get("rank")) is not None:
             name = "nccl.rank" if log_format == "c10d" else "vllm.rank.global"
-            members += f"{member(name)}{int(groups['rank'])}"
-        if "host" in groups:
-            members += f"{member('nccl.host')}{quote(self._redact('nccl.host', groups['host']))}"
-        if "file" in groups:
-            file = self._redact("code.file.path", groups["file"])
+            members += f"{member(name)}{int(rank)}"
+        if (host := groups.get("host")) is not None:
+            members += f"{member('nccl.host')}{quote(self._redact('nccl.host', host))}"
+        if (logger := groups.get("logger")) is not None:
+            name = "vllm.log.logger.name"
+            members += f"{member(name)}{quote(self._redact(name, logger))}"
+        if (file := groups.get("file")) is not None:
+            file = self._redact("code.file.path", file)
             members += f"{member('code.file.path')}{quote(file)}"
-            members += f"{member('code.line.number')}{int(groups['line'])}"
+            members += f"{member('code.line.number')}{int(groups['line'] or 0)}"
         printed = None if number is None else (word if log_format == "tagged" else level)
         lane = self.lane(f"{prefix}{log_format}")
-        head = make_head(log_format, printed, process, lane, kind, members)
-        text = found.string[: found.end()]
-        return Beginning(head, process, prefix, found.end(), text, stamp)
+        return make_head(log_format, printed, process, lane, kind, members)
 
     def lane(self, key: str) -> Lane:
         """The lane of a key, made when first asked for."""
@@ -351,7 +384,7 @@ class HeaderReader:
             heads.clear()
         heads[key] = head
 
-    def _keep(self, key: tuple[str, ...], head: Head) -> Head:
+    def _keep(self, key: tuple[str | None, ...], head: Head) -> Head:
         if len(self._heads) >= _MAX_CACHED:
             self._heads.clear()
         self._heads[key] = head

@@ -7,7 +7,6 @@ shippers strip. So header and shape decide alone; CR, once a stream has proved t
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -64,6 +63,7 @@ class Joiner:
         self._base = 0
         self._pieces = 0
         self._used = clock.used
+        self._taken = clock.taken
         self._knows = knows
         self._declares = declares
         self._redact = redact
@@ -73,7 +73,7 @@ class Joiner:
         self._width = self._settings.uvicorn_width
         self._line = 0
         self._raw: dict[str, Draft] = {}
-        self._pending: deque[Draft | WholeLine] = deque()
+        self._pending: list[Draft | WholeLine] = []
         self._undated: list[Draft] | None = []
         self._undated_since = 0
         self._stream = Lane()
@@ -143,18 +143,15 @@ class Joiner:
     def _take(self) -> list[Draft | WholeLine]:
         pending = self._pending
         line = self._line
-        taken: list[Draft | WholeLine] = []
-        while pending:
-            draft = pending[0]
-            if isinstance(draft, tuple):
-                taken.append(pending.popleft())
-                continue
-            if not draft.closed and line - draft.last_line <= draft.gap:
-                break
-            if draft.time < 0:
-                break
-            draft.closed = True
-            taken.append(pending.popleft())
+        count = 0
+        for draft in pending:
+            if draft.__class__ is Draft:
+                if draft.time < 0 or (not draft.closed and line - draft.last_line <= draft.gap):
+                    break
+                draft.closed = True
+            count += 1
+        taken = pending[:count]
+        del pending[:count]
         return taken
 
     def _cut(self, block: Block) -> None:
@@ -253,12 +250,12 @@ class Joiner:
             stream = self._stream
             lane.second = stream.second = second
             lane.fraction = stream.fraction = 0
-            used = self._used.get(second)
-            if used is None or self.clock.taken:
+            used = self._used.get(second, -1) + 1
+            time = second * NS + used
+            if not used or time in self._taken:
                 time = self.clock.unique(second, 0)
             else:
-                self._used[second] = used = used + 1
-                time = second * NS + used
+                self._used[second] = used
             draft = Draft(head, header, text, offset, line, MAX_GAP, time)
         draft.cr = cr
         draft.first_line = line
@@ -323,7 +320,13 @@ class Joiner:
         lane = head.lane
         last = lane if lane.second >= 0 else self._stream
         if last.second >= 0 and not self._live and head.level not in FAILED_LEVELS:
-            time = self.clock.unique(last.second, last.fraction)
+            second = last.second
+            used = self._used.get(second, -1) + 1
+            time = second * NS + used
+            if not used or last.fraction or time in self._taken:
+                time = self.clock.unique(second, last.fraction)
+            else:
+                self._used[second] = used
             self._pending.append((head, header, text, offset, time, TimeSource.PREVIOUS))
             return
         draft = Draft(head, header, text, offset, self._line, 0)

@@ -25,7 +25,9 @@ def encode_ndjson(records: Iterable[LogRecord]) -> bytes:
     pieces: list[str] = []
     add = pieces.append
     observed_ns = second_now = -1
-    observed = second_text = ""
+    observed = second_text = level = ""
+    severity: str | None = ""
+    number: int | None = None
     for record in records:
         second, fraction = divmod(record.time_unix_nano, NS)
         if second != second_now:
@@ -34,9 +36,9 @@ def encode_ndjson(records: Iterable[LogRecord]) -> bytes:
         if record.observed_time_unix_nano != observed_ns:
             observed_ns = record.observed_time_unix_nano
             observed = rfc3339(observed_ns)
-        level = _LEVELS.get((record.severity_text, record.severity_number))
-        if level is None:
-            level = _level(record)
+        if record.severity_text != severity or record.severity_number != number:
+            severity, number = record.severity_text, record.severity_number
+            level = _LEVELS.get((severity, number)) or _level(record)
         event = "" if record.event_name is None else f',"event_name":"{record.event_name}"'
         ids = "" if record.trace_id is None and record.span_id is None else _ids(record)
         add(
