@@ -14,9 +14,7 @@ from collections.abc import Iterator
 MAX_NESTED_LENGTH = 262_144
 """Characters of a nested value that are looked at; what stands behind them is left unread."""
 
-STRING = (
-    r"""(?:'(?:[^'\\]++|\\(?:.|\Z))*+(?:'|\Z)|"(?:[^"\\]++|\\(?:.|\Z))*+(?:"|\Z))"""
-)
+STRING = r"""(?:'(?:[^'\\]++|\\(?:.|\Z))*+(?:'|\Z)|"(?:[^"\\]++|\\(?:.|\Z))*+(?:"|\Z))"""
 """A Python string, to the end of the text where it is not closed; to be compiled with DOTALL.
 
 It never fails behind a quote, whatever cuts it off: each further quote would be tried as a string
