@@ -153,6 +153,14 @@ def measure(
     return Growth(name, seconds, records, lines)
 
 
+def _better(one: Growth, other: Growth) -> Growth:
+    """The better time of each size: what else runs on the machine only ever adds to a time."""
+    seconds = {
+        size: min(spent, other.seconds.get(size, spent)) for size, spent in one.seconds.items()
+    }
+    return one._replace(seconds=seconds)
+
+
 def _row(growth: Growth, sizes: list[int]) -> str:
     cells = "".join(
         f"{growth.seconds[size] * 1e3:10.1f}" if size in growth.seconds else f"{'-':>10}"
@@ -178,6 +186,8 @@ def _measure_all(
     rows: list[Growth] = []
     for name, build in cases.items():
         row = measure(name, build, fresh, sizes)
+        if row.suspect and row.worst < _GIVEN_UP:
+            row = _better(row, measure(name, build, fresh, sizes))
         rows.append(row)
         if everything or row.suspect:
             say(_row(row, sizes))

@@ -117,3 +117,34 @@ def test_a_secret_in_a_process_name_does_not_leave() -> None:
     secret = "hf_" + "MARKED" * 4
     text = f"({secret} pid=7) {HEADER}x\n"
     assert secret.encode() not in encode_ndjson(normalize(text))
+
+
+CONFIG = "Initializing an LLM engine with config: "
+PARAMS = "Received request x: params: SamplingParams(n=1, "
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        CONFIG + "a=1, " + "\\'" * 500_000,
+        CONFIG + "model='" + "\\'" * 500_000,
+        CONFIG + "model='\\n'" + "+'a'" * 50_000 + ", seed=1",
+        CONFIG + "a=b, " * 200_000,
+        PARAMS + "a=b, " * 200_000 + "), lora_request: None.",
+        PARAMS + "," * 1_000_000 + "), lora_request: None.",
+        PARAMS + "a=" * 500_000 + "), lora_request: None.",
+        PARAMS + "stop='" + "\\'" * 500_000 + "), lora_request: None.",
+        "jwt " + "-eyJabcdefgh" * 80_000,
+        "http://a:b@c/?d=e&" * 50_000,
+    ],
+    ids=[
+        *("escaped quotes", "value of escaped quotes", "sum of strings", "many keys"),
+        *("many parameters", "commas", "equal signs", "stop of escaped quotes"),
+        *("starts of tokens", "credentials"),
+    ],
+)
+def test_a_long_message_is_one_record(message: str) -> None:
+    """A value without end is passed over once: the record comes, and so does the next."""
+    records = normalize(f"{HEADER}{message}\nINFO 11-30 12:00:02 [b.py:2] last\n")
+    assert len(records) == 2
+    assert records[1].body == "last"

@@ -34,6 +34,7 @@ def pairs(text: str) -> list[tuple[str, str]]:
         ("'\\ud800'", "\\ud800"),
         ("'\\N{no such name}'", "\\N{no such name}"),
         ("'a\\'", "a\\"),
+        pytest.param("'\\n'" + "+'a'" * LONG, "\\n'" + "+'a'" * (LONG - 1) + "+'a", id="sum"),
         ("a", "a"),
         ("", ""),
         ("'", "'"),
@@ -71,6 +72,8 @@ def test_a_python_string_is_read_and_anything_else_stays(text: str, expected: st
         ("no pairs at all", []),
         ("Name(a=1", [("a", "1")]),
         ("Name(a='cut off, b=2", [("a", "'cut off, b=2")]),
+        ("a='cut off, b=2\\", [("a", "'cut off, b=2\\")]),
+        ('a="cut off, b=2\\', [("a", '"cut off, b=2\\')]),
     ],
 )
 def test_the_pairs_of_the_outermost_level_are_found(

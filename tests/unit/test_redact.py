@@ -287,6 +287,8 @@ def test_a_hole_of_no_field_is_scrubbed() -> None:
         "-key ",
         "Bearer ",
         "eyJa.",
+        "-eyJabcdefgh",
+        "eyJabcdefgh_",
         "/a",
         "1.2.",
     ],

@@ -213,3 +213,23 @@ def test_a_learned_order_reads_numbers_as_they_are_read_without(numeral: str, st
             value = got.get(f"gen_ai.request.{key}")
             expected = number(numeral, whole=key in ("choice.count", "max_tokens"))
             assert (type(value), value) == (type(expected), expected), key
+
+
+@pytest.mark.parametrize("count", [40, 64, 65, 5000])
+def test_any_number_of_keys_is_read_and_redacted_alike(count: int) -> None:
+    """More keys than any release prints change neither the values nor what is hidden."""
+    keys = ", ".join(f"key{number}={number}" for number in range(count - 3))
+    text = f"SamplingParams(n=2, {keys}, stop=['MARKED'], max_tokens=16)"
+    for _ in range(2):
+        assert redacted(text) == text.replace("['MARKED']", "[redacted 10 chars]")
+        assert attributes(text) == {
+            "gen_ai.request.choice.count": 2,
+            "gen_ai.request.max_tokens": 16,
+        }
+
+
+def test_a_key_that_stands_twice_gives_one_value() -> None:
+    """JSON has no second member of a name: the last one stands."""
+    text = "SamplingParams(n=1, n=2, n=3)"
+    redacted(text)
+    assert sampling_members(text) == ',"gen_ai.request.choice.count":3'

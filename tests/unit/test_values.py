@@ -276,3 +276,9 @@ def test_nested_holes_go_to_their_own_readers() -> None:
         template, TYPES, {"kwargs": lambda text: f",{quote('all')}:{quote(text)}"}
     )
     assert extract(found.groups()) == ',"a.count":3,"all":"k=v, l=w"'
+
+
+def test_an_item_that_is_cut_off_goes_to_the_end_of_its_list() -> None:
+    """A string without its closing quote is one item, however many quotes it escapes."""
+    assert value("list", "['a', 'b\\', c]", "string[]") == ["a", "'b\\', c"]
+    assert value("list", "['" + "\\'" * 100_000 + "x]", "string[]") == ["'" + "\\'" * 100_000 + "x"]

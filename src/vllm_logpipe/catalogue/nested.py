@@ -22,10 +22,11 @@ of its own, each time to the end.
 """
 
 _TOKEN = re.compile(
-    rf"""(?P<string>{STRING})"""
-    r"""|(?P<open>[\[({<])|(?P<close>[\])}>])|(?P<comma>,)|(?P<is>[=:])|[^'"\[\](){}<>,=:]++|.""",
+    rf"""[^'"\[\](){{}}<>,=:]*+(?:(?P<string>{STRING})"""
+    r"""|(?P<open>[\[({<])|(?P<close>[\])}>])|(?P<comma>,)|(?P<is>[=:])|\Z)""",
     re.DOTALL,
 )
+"""Plain text and the one token that ends it: most tokens are a single character."""
 _CALL = re.compile(r"[A-Za-z_][\w.]*\(|\{")
 
 
@@ -71,16 +72,16 @@ def key_spans(text: str) -> Iterator[tuple[str, int, int]]:
             depth += 1
         elif kind == "close":
             if depth == 0:
-                end = token.start()
+                end = token.end() - 1
                 break
             depth -= 1
         elif depth == 0 and kind == "comma":
             if value_start >= 0:
-                yield key, value_start, token.start()
+                yield key, value_start, token.end() - 1
             value_start = -1
             piece_start = token.end()
         elif depth == 0 and kind == "is" and value_start < 0:
-            key = unquote(text[piece_start : token.start()].strip())
+            key = unquote(text[piece_start : token.end() - 1].strip())
             value_start = token.end()
             if text[value_start : value_start + 1] == " ":
                 value_start += 1
