@@ -110,7 +110,7 @@ def write_probe(directory: Path, hole: Hole, *, ends: bool) -> None:
 
 
 def _fill(piece: str, size: int) -> str:
-    return piece * (size // len(piece) + 1)
+    return piece * (size // len(piece.encode()) + 1)
 
 
 def _value(hole: Hole, size: int) -> str:
