@@ -119,6 +119,13 @@ def _add_normalize(add: Callable[..., argparse.ArgumentParser]) -> None:
     )
     parser.add_argument("--year", type=_year, help="the year of the first dated line")
     parser.add_argument("--timezone", help="IANA name of the zone that the servers print")
+    parser.add_argument(
+        "--envelope",
+        default="auto",
+        metavar="NAME",
+        help="what stands around each line: auto, none, cri, docker, compose, kubectl, journald,"
+        " journald-json, syslog or rfc3339",
+    )
     parser.add_argument("--follow", action="store_true", help="go on as the files grow")
     parser.add_argument(
         "--keep", type=_words, default=(), metavar="FIELD,…", help="private fields to leave in"
@@ -189,6 +196,7 @@ def _normalize(options: argparse.Namespace) -> int:
             redact=options.redact,
             original=options.original,
             stdin=options.source,
+            envelope=options.envelope,
         )
     except ValueError as error:
         raise UsageError(str(error)) from error

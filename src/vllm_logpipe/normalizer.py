@@ -9,12 +9,14 @@ import msgspec
 
 from vllm_logpipe.catalogue import Catalogue, load_catalogue
 from vllm_logpipe.catalogue.values import member, quote
+from vllm_logpipe.enveloped import EnvelopedStream
 from vllm_logpipe.instance import Instance, Instances, identity
 from vllm_logpipe.model import SEVERITY_NUMBERS, LogRecord
 from vllm_logpipe.read.access import AccessReader
 from vllm_logpipe.read.clock import NS, Clock, find_zone
 from vllm_logpipe.read.draft import Draft, TimeSource
 from vllm_logpipe.read.header import Head
+from vllm_logpipe.read.inner import InnerJoiner
 from vllm_logpipe.read.join import Joiner, WholeLine
 from vllm_logpipe.read.lines import Block, LineSplitter
 from vllm_logpipe.read.ray import REPEAT_ENDINGS, cut_repeat
@@ -57,8 +59,10 @@ class Normalizer:
     original: whether records carry `log.record.original`.
     live: whether lines come as they are printed, so that an undated one happened just now.
     resource: further resource attributes, such as those of the source.
+    envelope: what a container runtime, journald or syslog puts around each line, one of
+        `read.envelope.ENVELOPES`; `auto` finds it in the first lines.
 
-    Raises ValueError for an unknown zone or redaction field.
+    Raises ValueError for an unknown zone, redaction field or envelope.
     """
 
     def __init__(
@@ -74,6 +78,7 @@ class Normalizer:
         original: bool = False,
         live: bool = False,
         resource: Mapping[str, str] | None = None,
+        envelope: str = "auto",
     ) -> None:
         redactor = Redactor(keep, redact)
         self.warnings: list[str] = []
@@ -106,28 +111,81 @@ class Normalizer:
         self._observed = 0
         self._tails = _tails(identity(source))
         self._original = original
+        self._envelopes = (
+            None
+            if envelope == "none"
+            else EnvelopedStream(
+                envelope,
+                source,
+                resource or {},
+                lambda: Clock(self._clock.reference, year, find_zone(timezone), self._warn),
+                lambda clock, dated: InnerJoiner(
+                    clock,
+                    self._recognizer.knows,
+                    self._recognizer.declares,
+                    redactor.attribute,
+                    live=live,
+                    dated=dated,
+                ),
+                self._record_of,
+                _tails,
+            )
+        )
 
     def feed(self, data: bytes) -> list[LogRecord]:
         """Take the next bytes, cut anywhere; gives the records that are complete by now."""
+        if self._envelopes is not None:
+            self._observe()
+            bare, records = self._envelopes.feed(data, self._joiner.observed_ns)
+            if bare is None:
+                return records
+            self._envelopes, data = None, bare
         return self._normalise(self._splitter.feed(data))
 
     def flush(self) -> list[LogRecord]:
         """The end of the stream: gives the records that were still open."""
-        return self._normalise(self._splitter.flush()) + self._records(self._joiner.flush())
+        records: list[LogRecord] = []
+        if self._envelopes is not None:
+            self._observe()
+            bare, records = self._envelopes.flush(self._joiner.observed_ns)
+            if bare is None:
+                return records
+            self._envelopes = None
+            records = self._normalise(self._splitter.feed(bare))
+        records += self._normalise(self._splitter.flush())
+        return records + self._records(self._joiner.flush())
 
     def expire(self) -> list[LogRecord]:
         """A pause in a live stream: gives the records whose lines have all been seen for sure.
 
         A caller that follows a file calls it after a second without new bytes.
         """
+        records: list[LogRecord] = []
+        if self._envelopes is not None:
+            self._observe()
+            bare, records = self._envelopes.expire(self._joiner.observed_ns)
+            if bare is None:
+                return records
+            self._envelopes = None
+            records = self._normalise(self._splitter.feed(bare))
         self._observed = time.time_ns()
-        return self._records(self._joiner.expire())
+        return records + self._records(self._joiner.expire())
 
-    def _normalise(self, blocks: Iterable[Block]) -> list[LogRecord]:
+    def _observe(self) -> None:
         self._observed = time.time_ns()
         if self._replayed_ns is None:
             self._joiner.observed_ns = self._observed
             self._clock.reference = self._observed / NS
+
+    def _record_of(
+        self, instances: Instances, tails: list[dict[str, str]], item: Draft | WholeLine
+    ) -> LogRecord:
+        """The record of an inner stream: what is said of streams is that one's."""
+        self._instances, self._tails = instances, tails
+        return self._records([item])[0]
+
+    def _normalise(self, blocks: Iterable[Block]) -> list[LogRecord]:
+        self._observe()
         records: list[LogRecord] = []
         for block in blocks:
             records += self._records(self._joiner.feed(block))

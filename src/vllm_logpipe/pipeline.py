@@ -47,6 +47,7 @@ class Replay:
         redact: Sequence[str] = (),
         original: bool = False,
         stdin: str = "stdin",
+        envelope: str = "auto",
     ) -> None:
         self.warnings: list[str] = []
         self._catalogue = catalogue
@@ -57,6 +58,7 @@ class Replay:
         self._redact = redact
         self._original = original
         self._stdin = stdin
+        self._envelope = envelope
         self._normalizer("")
 
     def run(
@@ -179,6 +181,7 @@ class Replay:
             redact=self._redact,
             original=self._original,
             live=live,
+            envelope=self._envelope,
         )
 
 

@@ -187,9 +187,12 @@ def read_journald_json(piece: Piece) -> bool:
     except (msgspec.DecodeError, RecursionError, ValueError):
         return False
     stamp = document.REALTIME
-    if not (stamp.isascii() and stamp.isdecimal() and len(stamp) <= 16):
-        return False
-    piece.time = int(stamp) * 1000
+    if stamp:
+        if not (stamp.isascii() and stamp.isdecimal() and len(stamp) <= 16):
+            return False
+        if (time := int(stamp) * 1000) > _MAX_SECOND * _NS:
+            return False
+        piece.time = time
     host, container = document.host, document.container
     names = (container, document.user_unit, document.unit, document.identifier)
     name = next((text for text in names if isinstance(text, str) and text), "")
@@ -313,6 +316,11 @@ def _is_around(name: str, layer: Layer, pieces: list[Piece], *, whole: bool) -> 
         return False
     least = min(_MIN_FITS, len(pieces)) if whole else _MIN_FITS
     return len(fits) >= max(least, 1 + (name in _PLAIN)) and len(fits) * 2 > len(pieces)
+
+
+def gives_time(layer: Layer) -> bool:
+    """Whether an envelope has a time."""
+    return layer not in (read_compose, read_kubectl)
 
 
 def _says_something(line: str) -> bool:

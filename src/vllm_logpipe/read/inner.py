@@ -41,6 +41,8 @@ class InnerJoiner(Joiner):
         self._dated = dated
         self._observes = live
         self._shift = 0
+        self.local_clock = clock
+        """Turns times of the envelope that have no year and zone into those that do."""
         self.envelope_ns = -1
         """The time of the envelope of the current line, ns since 1970 UTC; -1 for none."""
         self.zoned = True
@@ -52,6 +54,11 @@ class InnerJoiner(Joiner):
     def open_count(self) -> int:
         """Records that have begun and are not given out yet."""
         return len(self._pending)
+
+    def follow(self, before_ns: int) -> None:
+        """Tell the time of the line before, ns since 1970 UTC, for one without an envelope."""
+        if self._stream.second < 0:
+            self._stream.second, self._stream.fraction = divmod(before_ns, NS)
 
     def _date(self, draft: Draft, lane: Lane, second: int, fraction: int) -> None:
         if not self._dated:
@@ -135,6 +142,8 @@ class InnerStream:
         self.name = name
         self.iostream = iostream
         self.resource: dict[str, str] = {}
+        self.fine = True
+        """Whether its envelopes have fractions of the second, by the first."""
         self.last_line = 0
         """Number of the last physical line."""
         self.parts: list[str] = []
