@@ -358,3 +358,18 @@ def test_standard_input_is_told_apart_by_the_name_it_is_given(options: tuple[str
     assert ids[0] == ids[2]
     assert ids[0][0] != ids[1][0]
     assert ids[0][1] != ids[1][1]
+
+
+def test_an_envelope_is_found_or_named() -> None:
+    """A line of the kubelet's files is unwrapped, unless told otherwise."""
+    line = f"2026-11-30T12:00:01.5Z stdout F {HEADER}one\n".encode()
+    assert bodies(succeeded(run("normalize", stdin=line))) == ["one"]
+    assert bodies(succeeded(run("normalize", "--envelope", "cri", stdin=line))) == ["one"]
+    (body,) = bodies(succeeded(run("normalize", "--envelope", "none", stdin=line)))
+    assert str(body).startswith("2026-11-30T12:00:01.5Z stdout F ")
+
+
+def test_an_unknown_envelope_is_a_mistake() -> None:
+    """The complaint names what there is."""
+    text = complaint(run("normalize", "--envelope", "zip", stdin=LOG))
+    assert text.startswith("unknown envelope 'zip': one of auto, none, cri, docker")

@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator
 
 from vllm_logpipe.read.clock import NS, Clock
-from vllm_logpipe.read.draft import Draft
+from vllm_logpipe.read.draft import Draft, TimeSource
 from vllm_logpipe.read.envelope import (
     ENVELOPES,
     SAMPLE_BYTES,
@@ -17,7 +17,7 @@ from vllm_logpipe.read.envelope import (
     gives_time,
     may_have_envelope,
 )
-from vllm_logpipe.read.inner import InnerJoiner, InnerStream
+from vllm_logpipe.read.inner import InnerJoiner, InnerStream, LocalTimes
 from vllm_logpipe.read.join import WholeLine
 from vllm_logpipe.read.lines import MAX_LINE_LENGTH, Block, LineSplitter
 
@@ -79,6 +79,9 @@ class Unwrapper:
         self._cut_bare = False
         self._last = ("", "")
         self._latest = -1
+        self._latest_zoned = True
+        self._neighbour = TimeSource.NEXT
+        self._local = LocalTimes(clock())
         self.observed_ns = 0
         """When the bytes were read, ns since 1970 UTC."""
 
@@ -106,11 +109,13 @@ class Unwrapper:
         if not (bare or whole or full or len(raw) >= SAMPLE_LINES):
             return None
         if not bare:
-            self._layers = detect(lines[:SAMPLE_LINES], self._forced, whole=whole)
+            self._layers = detect(lines[:SAMPLE_LINES], self._forced, whole=whole or full)
         self._sample = None
         if not self._layers:
             return bytes(sample)
         self._dated = any(map(gives_time, self._layers))
+        times = [self._time_of(self._unwrap(line)) for line in lines[:SAMPLE_LINES]]
+        self._latest = next((time for time in times if time >= 0), -1)
         self.feed(bytes(sample))
         return None
 
@@ -191,20 +196,22 @@ class Unwrapper:
 
     def _time(self, joiner: InnerJoiner, piece: Piece) -> None:
         """Tell the joiner the envelope's time of the line that comes next."""
-        joiner.zoned, joiner.fine = True, piece.fine
-        joiner.envelope_ns = piece.time
-        if piece.time >= 0:
-            joiner.clock.reference = piece.time / NS
-        elif piece.local:
-            resolved = joiner.local_clock.resolve(piece.local, "month_day", 0)
-            if resolved is not None:
-                joiner.zoned = False
-                joiner.envelope_ns = resolved[0] * NS + piece.fraction
-                joiner.clock.reference = resolved[0]
+        joiner.zoned, joiner.fine = piece.time >= 0, piece.fine
+        joiner.envelope_ns = self._time_of(piece)
         if joiner.envelope_ns >= 0:
-            self._latest = joiner.envelope_ns
+            joiner.clock.reference = joiner.envelope_ns / NS
+            self._latest, self._neighbour = joiner.envelope_ns, TimeSource.PREVIOUS
+            self._latest_zoned = joiner.zoned
         elif self._latest >= 0:
-            joiner.follow(self._latest)
+            shift = 0 if self._latest_zoned else self._local.shift * NS
+            joiner.follow(max(self._latest - shift, 0), self._neighbour)
+
+    def _time_of(self, piece: Piece) -> int:
+        """The time of an envelope, ns since 1970; -1 for none."""
+        if piece.time >= 0 or not piece.local:
+            return piece.time
+        resolved = self._local.clock.resolve(piece.local, "month_day", 0)
+        return -1 if resolved is None else resolved[0] * NS + piece.fraction
 
     def _stream(self, piece: Piece) -> InnerStream:
         """The inner stream of a container, pod or unit and an iostream, made when first seen."""
@@ -221,7 +228,7 @@ class Unwrapper:
                 # No two records of the stream share a time, whichever container they are of.
                 clock.used, clock.taken = self._used, self._taken
             stream = InnerStream(self._join(clock, self._dated), name, iostream)
-            stream.joiner.local_clock = self._make_clock()
+            stream.joiner.local = self._local
             stream.joiner.observed_ns = self.observed_ns
             stream.fine = piece.fine
         self._streams[key] = stream

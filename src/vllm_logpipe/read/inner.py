@@ -19,6 +19,19 @@ _BROKEN = re.compile(r"(?:\\x[0-9a-f]{2}){1,3}\Z", re.ASCII)
 _BROKEN_REST = re.compile(r"(?:\\x[89ab][0-9a-f]){1,3}", re.ASCII)
 
 
+class LocalTimes:
+    """The times of envelopes that print neither year nor zone, such as journald's.
+
+    The printed times of the servers tell how many quarter-hours that zone is off; it is one for
+    all units of a stream.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.shift = 0
+        """s that the envelopes are ahead of the printed times."""
+
+
 class InnerJoiner(Joiner):
     """Joins the lines of one inner stream.
 
@@ -40,9 +53,8 @@ class InnerJoiner(Joiner):
         super().__init__(clock, knows, declares, redact, live=live or dated)
         self._dated = dated
         self._observes = live
-        self._shift = 0
-        self.local_clock = clock
-        """Turns times of the envelope that have no year and zone into those that do."""
+        self.local = LocalTimes(clock)
+        self._neighbour = TimeSource.PREVIOUS
         self.envelope_ns = -1
         """The time of the envelope of the current line, ns since 1970 UTC; -1 for none."""
         self.zoned = True
@@ -55,10 +67,10 @@ class InnerJoiner(Joiner):
         """Records that have begun and are not given out yet."""
         return len(self._pending)
 
-    def follow(self, before_ns: int) -> None:
-        """Tell the time of the line before, ns since 1970 UTC, for one without an envelope."""
-        if self._stream.second < 0:
-            self._stream.second, self._stream.fraction = divmod(before_ns, NS)
+    def follow(self, time_ns: int, source: TimeSource) -> None:
+        """Tell the time of the line before or after, for one without an envelope."""
+        self._stream.second, self._stream.fraction = divmod(time_ns, NS)
+        self._neighbour = source
 
     def _date(self, draft: Draft, lane: Lane, second: int, fraction: int) -> None:
         if not self._dated:
@@ -88,7 +100,7 @@ class InnerJoiner(Joiner):
                 # The zone is the envelope's, the rest as printed.
                 return second + quarters, fraction, False
         else:
-            self._shift = quarters
+            self.local.shift = quarters
             envelope -= quarters * NS
             if not self.fine or envelope < 0:
                 return second, fraction, False
@@ -106,10 +118,10 @@ class InnerJoiner(Joiner):
             self._observe(draft)
         else:
             draft.time = self.clock.unique(last.second, last.fraction)
-            draft.time_source = TimeSource.PREVIOUS
+            draft.time_source = self._neighbour
 
     def _take_envelope(self, draft: Draft, envelope: int) -> None:
-        shifted = envelope if self.zoned else max(envelope - self._shift * NS, 0)
+        shifted = envelope if self.zoned else max(envelope - self.local.shift * NS, 0)
         stream = self._stream
         stream.second, stream.fraction = divmod(shifted, NS)
         draft.time = self.clock.unique(stream.second, stream.fraction)
