@@ -36,11 +36,13 @@ class EnvelopedStream:
         join: Callable[[Clock, bool], InnerJoiner],
         record: Callable[[Instances, _Tails, Draft | WholeLine], LogRecord],
         tails: Callable[[str], _Tails],
+        redact: Callable[[str, str], str],
     ) -> None:
         self._source = source
         self._resource = dict(resource)
         self._record = record
         self._tails = tails
+        self._redact = redact
         self._records: list[LogRecord] = []
         self._instances: dict[str, Instances] = {}
         self._tails_by_iostream: dict[tuple[str, bool], _Tails] = {}
@@ -84,7 +86,8 @@ class EnvelopedStream:
             if len(self._instances) >= MAX_STREAMS:
                 self._instances.clear()
             key = f"{self._source}\0{stream.name}" if stream.name else self._source
-            instances = Instances(key, {**self._resource, **stream.resource})
+            said = {name: self._redact(name, text) for name, text in stream.resource.items()}
+            instances = Instances(key, {**self._resource, **said})
             self._instances[stream.name] = instances
         return instances
 

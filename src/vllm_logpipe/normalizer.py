@@ -129,6 +129,7 @@ class Normalizer:
                 ),
                 self._record_of,
                 _tails,
+                redactor.attribute,
             )
         )
 

@@ -273,3 +273,22 @@ def test_a_pause_decides() -> None:
     normalizer = Normalizer("test", live=True)
     assert normalizer.feed(cri("a").encode()) == []
     assert [record.body for record in normalizer.expire()] == ["a"]
+
+
+def test_what_the_envelope_says_of_hosts_is_redacted_alike() -> None:
+    """`--redact host` takes the host of journald too; a secret in a name goes anyway."""
+    line = f"Nov 30 12:00:01 node1 vllm[7]: {HEAD}a\n"
+    (record,) = normalize(line, envelope="journald", redact=["host"])
+    assert record.resource["host.name"] == "[redacted]"
+    (record,) = normalize("[pod/hf_AbCdEfGhIjKlMnOpQrStUvWx/vllm] a\n")
+    assert record.resource["k8s.pod.name"] == "[redacted]"
+
+
+def test_endless_empty_pieces_are_bounded() -> None:
+    """Pieces without text count too."""
+    normalizer = Normalizer("test", reference=REFERENCE, envelope="cri")
+    data = cri("", tag="P").encode() * 1000
+    for _ in range(270):
+        normalizer.feed(data)
+    records = normalizer.feed(cri("word").encode()) + normalizer.flush()
+    assert [record.body for record in records] == ["word"]

@@ -15,6 +15,8 @@ from vllm_logpipe.read.process import Process
 
 _QUARTER_HOUR = 900
 _TOLERANCE = 2 * NS
+_PART_COST = 64
+"""What a piece weighs whatever its text: endless empty ones take memory too."""
 _BROKEN = re.compile(r"(?:\\x[0-9a-f]{2}){1,3}\Z", re.ASCII)
 _BROKEN_REST = re.compile(r"(?:\\x[89ab][0-9a-f]){1,3}", re.ASCII)
 
@@ -163,7 +165,7 @@ class InnerStream:
         self.position = 0
         """Where that line begins, as its record says it."""
         self.size = 0
-        """Characters of the pieces."""
+        """Characters of the pieces, and what a piece costs beside them."""
         self.continued = False
         """Whether what comes next goes on with a line that was cut."""
         self.places: deque[int] = deque()
@@ -183,7 +185,7 @@ class InnerStream:
                     self.parts[-1] = self.parts[-1][: -len(left[0])] + whole
                     text = text[right.end() :]
         self.parts.append(text)
-        self.size += len(text)
+        self.size += len(text) + _PART_COST
 
     def feed(
         self, line: str, position: int, place: int, *, cut: bool = False
