@@ -64,6 +64,9 @@ def written(drawn: list[Line]) -> bytes:
     rows = []
     for number, (line, inner, stamp) in enumerate(drawn):
         text = inner.format(m=f"w{number}w")
+        if " P " in line or line.endswith('{m}","stream":"stderr","time":"{t}"}}'):
+            # What a header follows would be a VLLM_LOGGING_PREFIX, but for a time in it.
+            text = f"12:30 w{number}w"
         if "{{" in line:
             text = text.replace("\r", "\\r")
         rows.append(line.format(m=text, t=stamp))
@@ -82,7 +85,7 @@ def documents(data: bytes, envelope: str, cuts: list[int]) -> list[dict[str, obj
     return [{k: v for k, v in d.items() if k != "observed_timestamp"} for d in decoded]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(streams, st.sampled_from(ENVELOPES), st.lists(st.integers(0, 2000), max_size=8))
 def test_any_stream_keeps_its_words_and_may_be_cut_anywhere(
     drawn: list[Line], envelope: str, cuts: list[int]
