@@ -1,4 +1,4 @@
-"""What holds for any stream with envelopes: nothing crashes, nothing is lost, cuts do not matter."""
+"""What holds for any stream with envelopes: nothing crashes or is lost, cuts do not matter."""
 
 from __future__ import annotations
 
