@@ -191,10 +191,14 @@ def test_what_stands_near_has_another_class_or_none(row: Row, near: Near) -> Non
     assert near.failure == "_OTHER" or near.failure != row.failure
 
 
+RECEIVED = (
+    "Received request a-1: prompt: {!r}, params: SamplingParams(n=1, stop=[], max_tokens=16),"
+    " prompt_token_ids: None, prompt_embeds shape: None, lora_request: None."
+)
 ECHOES = [
     (
         "INFO",
-        "Received request a-1: prompt: {!r}, params: SamplingParams(n=1), lora_request: None.",
+        RECEIVED,
         "",
     ),
     ("INFO", "Generated response a-1: output: {!r}, finish_reason: stop", ""),
