@@ -17,7 +17,7 @@ from vllm_logpipe.catalogue.template import Hole, Template, parse_template
 from vllm_logpipe.catalogue.values import Extract, Member, member, quote
 from vllm_logpipe.model import FAILED_LEVELS
 from vllm_logpipe.read.exceptions import ExceptionText, find_traceback, read_exceptions
-from vllm_logpipe.read.header import tag_pattern
+from vllm_logpipe.read.header import load_settings, tag_pattern
 from vllm_logpipe.redact import Redactor, hide
 
 _MAX_LINES = 200
@@ -25,6 +25,8 @@ _MAX_LINES = 200
 _ONE_LINE_EXCEPTION = re.compile(r"(?P<type>[A-Za-z_][\w.]{0,255}): (?P<text>.*)", re.DOTALL)
 _OTHER = f'{member("error.type")}"_OTHER"{member("vllm.error.role")}"unknown"'
 _VERSION = member("vllm.version")
+_REQUEST = "request."
+"""How the classes begin that a client brings about."""
 _KEY = 4
 """Characters by which openings are looked up; every private lead has more."""
 _NO_NAMES: frozenset[str] = frozenset()
@@ -191,6 +193,8 @@ class Recognizer:
         if found is not None:
             entry = found[0].entry
             members, body, failure = self._values(*found)
+            if at < 0 and (at := _trace_in_lead(found[0].lead)) >= 0:
+                message = body = text[:at]
         elif further and (found := self._catalogue.find(first, log_format)):
             entry = found[0].entry
             members, body, failure = self._values(*found)
@@ -264,24 +268,32 @@ class Recognizer:
 
     def _classify_message(self, body: str) -> Member:
         """The class of an error message that is no event: by the exceptions its lines name."""
-        for line in body.split("\n", _MAX_LINES)[:_MAX_LINES]:
-            named = _ONE_LINE_EXCEPTION.fullmatch(line)
-            found = self._classify_one(
-                named["type"] if named else "", [named["text"] if named else line]
-            )
-            if found is not None:
-                return found[1]
-        return _OTHER
+        lines = body.split("\n", _MAX_LINES)[:_MAX_LINES]
+        named = _ONE_LINE_EXCEPTION.fullmatch(lines[0])
+        if named is not None:
+            lines[0] = named["text"]
+        found = self._classify_one(named["type"] if named else "", lines)
+        return found[1] if found is not None else _OTHER
 
     def _classify_one(
-        self, exception_type: str, lines: Iterable[str]
+        self, exception_type: str, lines: Sequence[str]
     ) -> tuple[ErrorEntry, Member] | None:
-        lines = list(lines)[:_MAX_LINES]
-        if found := self._catalogue.find_error(exception_type, lines):
+        """The class of an exception: by a line of its text, its type, or what its text names."""
+        lines = lines[:_MAX_LINES]
+        by_type = self._catalogue.classify_type(exception_type)
+        # The further lines of a refused request may be the client's own.
+        own = lines[:1] if by_type is not None and by_type.error.startswith(_REQUEST) else lines
+        if found := self._catalogue.find_error(exception_type, own):
             entry, variant, match = found
             return entry, variant.extract(match.groups()) + class_members(entry)
-        if by_type := self._catalogue.classify_type(exception_type):
+        if by_type is not None:
             return by_type, class_members(by_type)
+        # Ray and exception groups print the exceptions of others inside the text of their own.
+        for line in lines[1:]:
+            if (named := _ONE_LINE_EXCEPTION.fullmatch(line)) and (
+                inner := self._classify_one(named["type"], [named["text"]])
+            ):
+                return inner
         return None
 
 
@@ -332,6 +344,12 @@ def _redact(
 def deduplicate(attributes: str) -> str:
     """A JSON object with one member of each name: the last one stands."""
     return msgspec.json.encode(msgspec.json.decode(attributes)).decode()
+
+
+def _trace_in_lead(lead: str) -> int:
+    """Where a traceback begins in a message whose fixed text says that one follows; -1 for none."""
+    start = load_settings().traceback_start
+    return len(lead) - len(start) if lead.endswith(start) else -1
 
 
 def _exception_members(exceptions: list[ExceptionText], trace: str) -> Member:

@@ -2031,6 +2031,8 @@ EVENTS: tuple[Event, ...] = (
         "The experts of a mixture-of-experts model are being set up.",
     ),
     Event("vllm.gpu.capability", "The compute capability of the GPU."),
+    Event("vllm.gpu.driver_insufficient", "CUDA finds a driver that does not fit it."),
+    Event("vllm.gpu.driver_missing", "CUDA finds no driver."),
     Event(
         "vllm.gpu.ecc_contained",
         "The GPU's memory has an uncorrectable error that only one application sees.",
@@ -2040,8 +2042,11 @@ EVENTS: tuple[Event, ...] = (
         "vllm.gpu.ecc_uncontained",
         "The GPU's memory has an uncorrectable error that all applications see.",
     ),
+    Event("vllm.gpu.initialization_failed", "CUDA could not be made ready."),
     Event("vllm.gpu.kernel_assert", "An assertion failed inside a GPU kernel."),
     Event("vllm.gpu.lost", "The GPU no longer answers on its bus."),
+    Event("vllm.gpu.memory_fault", "A GPU was asked for memory that is not mapped."),
+    Event("vllm.gpu.system_not_ready", "CUDA finds GPUs that are not ready yet."),
     Event(
         "vllm.gpu.xid_application_stopped",
         "The driver stopped an application after its own fault.",
