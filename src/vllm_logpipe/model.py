@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -66,3 +66,74 @@ SEVERITY_NUMBERS = {
 
 FAILED_LEVELS = frozenset({"ERROR", "CRITICAL", "FATAL"})
 """Levels of records that get an error class."""
+
+
+class SpanEvent(Struct, frozen=True, gc=False):
+    """Something that happened within a span."""
+
+    name: str
+    time_unix_nano: int
+    attributes: dict[str, AttributeValue] = {}
+
+
+class SpanLink(Struct, frozen=True, gc=False):
+    """Another span that this one has to do with."""
+
+    trace_id: str
+    span_id: str
+    attributes: dict[str, AttributeValue] = {}
+
+
+SpanStatus: TypeAlias = Literal["unset", "ok", "error"]
+SpanKind: TypeAlias = Literal["internal", "server"]
+
+
+class Span(Struct, frozen=True, gc=False):
+    """A finished span; ids are derived, so that a replay gives the same ones."""
+
+    name: str
+    trace_id: str
+    """32 hex digits."""
+    span_id: str
+    """16 hex digits."""
+    parent_span_id: str | None
+    kind: SpanKind
+    start_unix_nano: int
+    end_unix_nano: int
+    """Not before the start."""
+    attributes: dict[str, AttributeValue]
+    resource_json: str
+    """The resource attributes as a JSON object."""
+    status: SpanStatus = "unset"
+    status_message: str | None = None
+    events: tuple[SpanEvent, ...] = ()
+    links: tuple[SpanLink, ...] = ()
+
+
+class Histogram(Struct, frozen=True, gc=False):
+    """Counts of values between bounds, cumulative since the point's start time."""
+
+    count: int
+    sum: float
+    bounds: tuple[float, ...]
+    """Upper bounds, inclusive, ascending."""
+    bucket_counts: tuple[int, ...]
+    """One more than there are bounds."""
+
+
+class MetricPoint(Struct, frozen=True, gc=False):
+    """One point of a metric of `vllm_logpipe.semconv`; counters are cumulative."""
+
+    name: str
+    time_unix_nano: int
+    """Event time: the time that the log lines bear."""
+    start_unix_nano: int
+    """Since when a counter or histogram counts; for a gauge the same as the time."""
+    attributes: dict[str, AttributeValue]
+    value: int | float | Histogram
+    resource_json: str
+    """The resource attributes as a JSON object."""
+
+
+Signal: TypeAlias = LogRecord | Span | MetricPoint
+"""What leaves: a record (incidents are records), a span, or a point of a metric."""

@@ -39,6 +39,28 @@ class Event(Struct, frozen=True, gc=False):
     brief: str
 
 
+MetricType: TypeAlias = Literal["counter", "gauge", "histogram"]
+
+
+class Metric(Struct, frozen=True, gc=False):
+    """One metric: its name, type, UCUM unit, meaning, attributes, and a histogram's bounds."""
+
+    name: str
+    type: MetricType
+    unit: str
+    brief: str
+    attributes: tuple[str, ...] = ()
+    bounds: tuple[float, ...] = ()
+
+
+class SpanName(Struct, frozen=True, gc=False):
+    """One kind of span: its name, which may hold attributes in braces, its kind and meaning."""
+
+    name: str
+    kind: Literal["internal", "server"]
+    brief: str
+
+
 ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute(
         "client.address",
@@ -109,8 +131,16 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute("gen_ai.request.top_p", "double", "1", "The nucleus sampling share."),
     Attribute("gen_ai.response.finish_reasons", "string[]", "", "Why the generation ended."),
     Attribute("gen_ai.response.id", "string", "", "The id of the response as the client sees it."),
+    Attribute("gen_ai.token.type", "string", "", "Whether tokens are `input` or `output`."),
     Attribute("gen_ai.usage.input_tokens", "int", "{token}", "Tokens of the prompt."),
     Attribute("gen_ai.usage.output_tokens", "int", "{token}", "Tokens generated."),
+    Attribute(
+        "host.name",
+        "string",
+        "",
+        "The host of the process at fault, where a line names it.",
+        "stable",
+    ),
     Attribute("http.request.method", "string", "", "The HTTP method of an access line.", "stable"),
     Attribute(
         "http.response.status_code",
@@ -118,6 +148,9 @@ ATTRIBUTES: tuple[Attribute, ...] = (
         "",
         "The HTTP status of an access line.",
         "stable",
+    ),
+    Attribute(
+        "http.route", "string", "", "The path of a request with ids and numbers replaced.", "stable"
     ),
     Attribute("log.file.path", "string", "", "The file that the record was read from."),
     Attribute("log.iostream", "string", "", "stdout or stderr, where the source knows."),
@@ -213,12 +246,21 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     ),
     Attribute("nccl.process_group.rank", "int", "", "The rank inside the process group."),
     Attribute("nccl.rank", "int", "", "The process's own rank, or the rank that the line names."),
+    Attribute("nccl.ranks.expected", "int[]", "", "Every rank of the process group."),
     Attribute(
         "nccl.ranks.lagging",
         "int[]",
         "",
         "Ranks that torch's own desync report names as those that fell behind.",
     ),
+    Attribute(
+        "nccl.ranks.not_visible", "int[]", "", "Ranks of which this stream shows no process."
+    ),
+    Attribute("nccl.ranks.reported", "int[]", "", "Ranks that printed a line of the watchdog."),
+    Attribute(
+        "nccl.ranks.silent", "int[]", "", "Ranks whose process is seen but reported nothing."
+    ),
+    Attribute("nccl.ranks.suspected", "int[]", "", "Ranks that the failure is laid to."),
     Attribute("nccl.result", "string", "", "NCCL's result code by name."),
     Attribute(
         "nccl.sequence_number",
@@ -236,6 +278,12 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute("nccl.transport", "string", "", "What a path between two ranks runs over."),
     Attribute("nccl.version", "string", "", "The version of NCCL."),
     Attribute("network.protocol.version", "string", "", "The HTTP version.", "stable"),
+    Attribute(
+        "otel.metric.overflow",
+        "boolean",
+        "",
+        "The series of all further combinations of attributes.",
+    ),
     Attribute("process.pid", "int", "", "The process id that the line's prefix or JSON names."),
     Attribute("url.path", "string", "", "The path of an access line.", "stable"),
     Attribute("url.query", "string", "", "The query string of an access line, redacted.", "stable"),
@@ -483,6 +531,12 @@ ATTRIBUTES: tuple[Attribute, ...] = (
         "Whether code from the model repository may run.",
     ),
     Attribute(
+        "vllm.derived.kind",
+        "string",
+        "",
+        "The kind of state: request, startup, incident or series.",
+    ),
+    Attribute(
         "vllm.distributed.all2all",
         "string",
         "",
@@ -606,6 +660,12 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     ),
     Attribute("vllm.engine.cache.prefix_hit_ratio", "double", "1", "Hit rate of the prefix cache."),
     Attribute(
+        "vllm.engine.cache.type",
+        "string",
+        "",
+        "The cache: prefix, external_prefix, cpu_prefix or mm.",
+    ),
+    Attribute(
         "vllm.engine.communication.step_ratio",
         "double",
         "1",
@@ -648,6 +708,12 @@ ATTRIBUTES: tuple[Attribute, ...] = (
         "double",
         "{token}",
         "Mean tokens committed in a denoising step.",
+    ),
+    Attribute(
+        "vllm.engine.expert_load.bound",
+        "string",
+        "",
+        "Which end of the experts the variance is of: min or max.",
     ),
     Attribute(
         "vllm.engine.expert_load.variance.max",
@@ -1076,7 +1142,46 @@ ATTRIBUTES: tuple[Attribute, ...] = (
         "By",
         "Memory that captured graphs are expected to take.",
     ),
+    Attribute(
+        "vllm.incident.cascades",
+        "string[]",
+        "",
+        "Error classes of the records that followed from the cause.",
+    ),
+    Attribute(
+        "vllm.incident.confidence",
+        "string",
+        "",
+        "How well the verdict stands: reported, strong or weak.",
+    ),
+    Attribute("vllm.incident.evidence", "string[]", "", "The uids of the records that say most."),
+    Attribute("vllm.incident.explanation", "string", "", "The verdict in a sentence."),
+    Attribute(
+        "vllm.incident.first_seen", "string", "", "When the first evidence was printed, RFC 3339."
+    ),
     Attribute("vllm.incident.id", "string", "", "The incident that the record belongs to."),
+    Attribute(
+        "vllm.incident.last_seen", "string", "", "When the last evidence was printed, RFC 3339."
+    ),
+    Attribute(
+        "vllm.incident.process_names", "string[]", "", "The processes that printed evidence."
+    ),
+    Attribute(
+        "vllm.incident.record_count", "int", "{record}", "How many records belong to the incident."
+    ),
+    Attribute(
+        "vllm.incident.root_cause_known",
+        "boolean",
+        "",
+        "Whether the cause itself is in the stream.",
+    ),
+    Attribute("vllm.incident.state", "string", "", "open, updated or closed."),
+    Attribute(
+        "vllm.incident.verdict",
+        "string",
+        "",
+        "What became of it: did_not_join, died, mismatch, fabric_or_kernel or undecided.",
+    ),
     Attribute(
         "vllm.ipc.wait_duration",
         "double",
@@ -1320,6 +1425,12 @@ ATTRIBUTES: tuple[Attribute, ...] = (
         "{record}",
         "How many equal records this one stands for.",
     ),
+    Attribute(
+        "vllm.log.severity",
+        "string",
+        "",
+        "The level that records were printed at; none for records without.",
+    ),
     Attribute("vllm.log.time.resolution", "double", "s", "The resolution of the printed time."),
     Attribute(
         "vllm.log.time.source",
@@ -1450,6 +1561,12 @@ ATTRIBUTES: tuple[Attribute, ...] = (
         "KV cache blocks given to the request in this step.",
     ),
     Attribute(
+        "vllm.request.children",
+        "int",
+        "{request}",
+        "How many requests of the engine the request became.",
+    ),
+    Attribute(
         "vllm.request.count",
         "int",
         "{request}",
@@ -1460,6 +1577,19 @@ ATTRIBUTES: tuple[Attribute, ...] = (
         "double",
         "s",
         "Time from the request's arrival to its end.",
+    ),
+    Attribute(
+        "vllm.request.end_bound",
+        "string",
+        "",
+        "The latest time that the request can have ended, RFC 3339.",
+    ),
+    Attribute("vllm.request.end_evidence", "string", "", "What the end of the span rests on."),
+    Attribute(
+        "vllm.request.evicted",
+        "boolean",
+        "",
+        "The request was given up because too many were open.",
     ),
     Attribute("vllm.request.id", "string", "", "The request as the client sees it."),
     Attribute(
@@ -1530,6 +1660,13 @@ ATTRIBUTES: tuple[Attribute, ...] = (
         "int",
         "{token}",
         "Tokens in the queue when a request was turned away.",
+    ),
+    Attribute("vllm.request.start_evidence", "string", "", "What the start of the span rests on."),
+    Attribute(
+        "vllm.request.state",
+        "string",
+        "",
+        "Where requests are: running, waiting, swapped or deferred.",
     ),
     Attribute(
         "vllm.request.time_to_first_token",
@@ -1623,6 +1760,17 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     ),
     Attribute("vllm.sleep.memory.freed", "int", "By", "Device memory freed by sleeping."),
     Attribute("vllm.sleep.tags", "string", "", "Parts that sleep or wake up, as printed."),
+    Attribute("vllm.span.clock.resolution", "double", "s", "How exact the times of the span are."),
+    Attribute(
+        "vllm.span.source", "string", "", "Always `log`: the span was derived from log records."
+    ),
+    Attribute("vllm.startup.number", "int", "", "Which start of the stream this is, from 1."),
+    Attribute(
+        "vllm.startup.outcome",
+        "string",
+        "",
+        "How the start ended: ready, failed, stopped or unknown.",
+    ),
     Attribute(
         "vllm.tokenizer.max_len",
         "int",
@@ -1679,7 +1827,7 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute("vllm.weights.shards.total", "int", "{shard}", "Checkpoint shards in all."),
     Attribute("vllm.weights.size", "int", "By", "Size of the checkpoint files."),
 )
-"""Every attribute that a record may carry, by name."""
+"""Every attribute of records, spans and metrics, by name."""
 
 EVENTS: tuple[Event, ...] = (
     Event("nccl.barrier_device_guessed", "A barrier uses a GPU that torch had to guess."),
@@ -2801,3 +2949,226 @@ PRIVATE_FIELDS = frozenset(
 
 OPTIONAL_FIELDS = frozenset(["client_address", "path", "lora", "host", "user"])
 """What is redacted only when the operator asks for it."""
+
+SIGNAL_EVENTS: tuple[Event, ...] = (
+    Event("nccl.incident", "A collective operation that failed or hung, over all its ranks."),
+    Event("vllm.incident", "A failure of a server: one, however many records repeat it."),
+)
+"""Events that no line prints: they are derived from many."""
+
+SPANS: tuple[SpanName, ...] = (
+    SpanName(
+        "vllm.startup", "internal", "A server start, from its first record until it is ready."
+    ),
+    SpanName("vllm.startup.{vllm.phase}", "internal", "One phase of the start in one process."),
+    SpanName(
+        "{gen_ai.operation.name} {gen_ai.request.model}",
+        "server",
+        "A request, from the line that reports it to the best evidence of its end.",
+    ),
+    SpanName("vllm.request", "server", "A request whose operation or model is not known."),
+    SpanName("vllm.request.queue", "internal", "The request's time in the queue, where printed."),
+    SpanName("vllm.request.prefill", "internal", "The request's time to the first token."),
+    SpanName("vllm.request.decode", "internal", "The request's time from first to last token."),
+)
+"""Every kind of span."""
+
+_SECONDS = (
+    *(0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64),
+    *(1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92),
+)
+_FIRST_TOKEN_SECONDS = (
+    *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1),
+    *(0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0),
+)
+_TOKEN_SECONDS = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5)
+_TOKENS = tuple(float(4**power) for power in range(14))
+_PHASE_SECONDS = (0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0)
+_MODEL = "gen_ai.request.model"
+_OPERATION = "gen_ai.operation.name"
+_TOKEN_TYPE = "gen_ai.token.type"  # noqa: S105
+_ENGINE = "vllm.engine.index"
+
+METRICS: tuple[Metric, ...] = (
+    Metric(
+        "gen_ai.server.request.duration",
+        "histogram",
+        "s",
+        "Time of requests, where a line prints it.",
+        (_MODEL, _OPERATION),
+        _SECONDS,
+    ),
+    Metric(
+        "gen_ai.server.time_per_output_token",
+        "histogram",
+        "s",
+        "Time from one output token to the next, where a line prints it.",
+        (_MODEL, _OPERATION),
+        _TOKEN_SECONDS,
+    ),
+    Metric(
+        "gen_ai.server.time_to_first_token",
+        "histogram",
+        "s",
+        "Time to the first output token, where a line prints it.",
+        (_MODEL, _OPERATION),
+        _FIRST_TOKEN_SECONDS,
+    ),
+    Metric(
+        "nccl.incidents",
+        "counter",
+        "{incident}",
+        "Failed collective operations.",
+        ("vllm.incident.verdict",),
+    ),
+    Metric(
+        "vllm.derived.evicted",
+        "counter",
+        "{item}",
+        "Open state that was given up because there was too much of it.",
+        ("vllm.derived.kind",),
+    ),
+    Metric(
+        "vllm.engine.cache.hit_ratio",
+        "gauge",
+        "1",
+        "Share of lookups that a cache answered.",
+        ("vllm.engine.cache.type", _ENGINE),
+    ),
+    Metric(
+        "vllm.engine.communication.step_ratio",
+        "gauge",
+        "1",
+        "Share of a step that is spent on communication.",
+        (_ENGINE,),
+    ),
+    Metric(
+        "vllm.engine.expert_load.variance",
+        "gauge",
+        "1",
+        "Variance of the load of the experts.",
+        ("vllm.engine.expert_load.bound", _ENGINE),
+    ),
+    Metric(
+        "vllm.engine.kv_cache.capacity",
+        "gauge",
+        "{token}",
+        "Tokens that the KV cache holds.",
+        (_ENGINE,),
+    ),
+    Metric("vllm.engine.kv_cache.memory", "gauge", "By", "Memory of the KV cache.", (_ENGINE,)),
+    Metric(
+        "vllm.engine.kv_cache.utilization",
+        "gauge",
+        "1",
+        "Share of the KV cache in use.",
+        (_ENGINE,),
+    ),
+    Metric(
+        "vllm.engine.kv_transfer.failed",
+        "gauge",
+        "{transfer}",
+        "Failed transfers of KV blocks in the interval.",
+        (_ENGINE,),
+    ),
+    Metric(
+        "vllm.engine.kv_transfer.successful",
+        "gauge",
+        "{transfer}",
+        "Transfers of KV blocks in the interval.",
+        (_ENGINE,),
+    ),
+    Metric(
+        "vllm.engine.kv_transfer.throughput",
+        "gauge",
+        "By/s",
+        "Throughput of the transfers of KV blocks.",
+        (_ENGINE,),
+    ),
+    Metric("vllm.engine.memory.limit", "gauge", "By", "Memory that may be used.", (_ENGINE,)),
+    Metric("vllm.engine.memory.usage", "gauge", "By", "Memory in use.", (_ENGINE,)),
+    Metric(
+        "vllm.engine.offload.bandwidth",
+        "gauge",
+        "By/s",
+        "Bandwidth of weight offloading.",
+        (_ENGINE,),
+    ),
+    Metric(
+        "vllm.engine.requests",
+        "gauge",
+        "{request}",
+        "Requests in the engine.",
+        ("vllm.request.state", _ENGINE),
+    ),
+    Metric(
+        "vllm.engine.spec_decode.acceptance_length",
+        "gauge",
+        "{token}",
+        "Mean tokens a step of speculative decoding yields.",
+        (_ENGINE,),
+    ),
+    Metric(
+        "vllm.engine.spec_decode.acceptance_ratio",
+        "gauge",
+        "1",
+        "Share of draft tokens that were accepted.",
+        (_ENGINE,),
+    ),
+    Metric(
+        "vllm.engine.throughput",
+        "gauge",
+        "{token}/s",
+        "Tokens a second over the last interval.",
+        (_TOKEN_TYPE, _ENGINE),
+    ),
+    Metric(
+        "vllm.errors",
+        "counter",
+        "{record}",
+        "Records with an error class.",
+        ("error.type", "vllm.error.role"),
+    ),
+    Metric(
+        "vllm.http.responses",
+        "counter",
+        "{response}",
+        "Access lines.",
+        ("http.route", "http.response.status_code"),
+    ),
+    Metric("vllm.incidents", "counter", "{incident}", "Incidents of servers.", ("error.type",)),
+    Metric(
+        "vllm.log.records",
+        "counter",
+        "{record}",
+        "Records read.",
+        ("vllm.log.severity", "vllm.log.format"),
+    ),
+    Metric("vllm.log.unrecognised", "counter", "{record}", "Records that no entry knows."),
+    Metric("vllm.preemptions", "counter", "{preemption}", "Preempted requests.", (_ENGINE,)),
+    Metric(
+        "vllm.request.tokens",
+        "histogram",
+        "{token}",
+        "Tokens of requests, where a line prints them.",
+        (_TOKEN_TYPE, _MODEL),
+        _TOKENS,
+    ),
+    Metric(
+        "vllm.requests",
+        "counter",
+        "{request}",
+        "Requests that ended, or were given up.",
+        ("vllm.request.outcome",),
+    ),
+    Metric("vllm.restarts", "counter", "{restart}", "Starts of the server after its first."),
+    Metric(
+        "vllm.startup.phase.duration",
+        "histogram",
+        "s",
+        "Time of the phases of a start.",
+        ("vllm.phase", "vllm.process.kind"),
+        _PHASE_SECONDS,
+    ),
+)
+"""Every metric, by name."""

@@ -13,19 +13,26 @@ NAME = re.compile(r"[a-z][a-z0-9_]*(?:\.[a-z][a-z0-9_]*)+")
 BRIEF = re.compile(r"[^\s](?:(?!  )[^\n])*[.!?]")
 UNIT = re.compile(r"|1|By|s|By/s|\{[a-z_]+\}|\{[a-z_]+\}/s")
 BORROWED_ROOTS = {
-    "client", "code", "error", "exception", "gen_ai", "http", "log", "network", "process", "url",
+    "client", "code", "error", "exception", "gen_ai", "host", "http", "log", "network", "otel",
+    "process", "url",
 }  # fmt: skip
 OWN_ROOTS = {"vllm", "nccl"}
 ATTRIBUTES = semconv.ATTRIBUTES
 EVENTS = semconv.EVENTS
-BRIEFS = [(a.name, a.brief) for a in ATTRIBUTES] + [(e.name, e.brief) for e in EVENTS]
+METRICS = semconv.METRICS
+BRIEFS = [(name.name, name.brief) for name in (*ATTRIBUTES, *EVENTS, *semconv.SIGNAL_EVENTS)]
 """Names and meanings, attributes and events."""
 
 
 @pytest.mark.parametrize(
     "names",
-    [[a.name for a in ATTRIBUTES], [e.name for e in EVENTS]],
-    ids=["attributes", "events"],
+    [
+        [a.name for a in ATTRIBUTES],
+        [e.name for e in EVENTS],
+        [m.name for m in METRICS],
+        [e.name for e in semconv.SIGNAL_EVENTS],
+    ],
+    ids=["attributes", "events", "metrics", "signal events"],
 )
 def test_names_are_sorted_and_stand_once(names: list[str]) -> None:
     """The tables are in the order of their names, so that a second entry would show."""
@@ -45,7 +52,26 @@ def test_a_name_is_dotted_lower_case_under_a_known_root() -> None:
 
 def test_a_brief_is_a_sentence() -> None:
     """Each name says what it means, in one or more full sentences on one line."""
-    assert [name for name, text in BRIEFS if not BRIEF.fullmatch(text)] == []
+    others = [(name.name, name.brief) for name in (*METRICS, *semconv.SPANS)]
+    assert [name for name, text in BRIEFS + others if not BRIEF.fullmatch(text)] == []
+
+
+def test_a_metric_is_sound() -> None:
+    """Metrics have UCUM units, known attributes, and bounds only and always with a histogram."""
+    known = {attribute.name for attribute in ATTRIBUTES}
+    for metric in METRICS:
+        assert UNIT.fullmatch(metric.unit) and metric.unit, metric.name
+        assert known.issuperset(metric.attributes), metric.name
+        assert bool(metric.bounds) is (metric.type == "histogram"), metric.name
+        assert list(metric.bounds) == sorted(set(metric.bounds)), metric.name
+
+
+def test_a_span_name_holds_known_attributes() -> None:
+    """What stands in braces within the name of a span is an attribute."""
+    known = {attribute.name for attribute in ATTRIBUTES}
+    held = [re.findall(r"\{(.*?)\}", span.name) for span in semconv.SPANS]
+    assert known.issuperset(name for names in held for name in names)
+    assert any(held)
 
 
 def test_an_attribute_has_a_base_unit() -> None:
