@@ -20,7 +20,8 @@ OWN_ROOTS = {"vllm", "nccl"}
 ATTRIBUTES = semconv.ATTRIBUTES
 EVENTS = semconv.EVENTS
 METRICS = semconv.METRICS
-BRIEFS = [(name.name, name.brief) for name in (*ATTRIBUTES, *EVENTS, *semconv.SIGNAL_EVENTS)]
+BRIEFS = [(a.name, a.brief) for a in ATTRIBUTES]
+BRIEFS += [(e.name, e.brief) for e in (*EVENTS, *semconv.SIGNAL_EVENTS)]
 """Names and meanings, attributes and events."""
 
 
@@ -52,7 +53,8 @@ def test_a_name_is_dotted_lower_case_under_a_known_root() -> None:
 
 def test_a_brief_is_a_sentence() -> None:
     """Each name says what it means, in one or more full sentences on one line."""
-    others = [(name.name, name.brief) for name in (*METRICS, *semconv.SPANS)]
+    others = [(metric.name, metric.brief) for metric in METRICS]
+    others += [(span.name, span.brief) for span in semconv.SPANS]
     assert [name for name, text in BRIEFS + others if not BRIEF.fullmatch(text)] == []
 
 
@@ -60,7 +62,8 @@ def test_a_metric_is_sound() -> None:
     """Metrics have UCUM units, known attributes, and bounds only and always with a histogram."""
     known = {attribute.name for attribute in ATTRIBUTES}
     for metric in METRICS:
-        assert UNIT.fullmatch(metric.unit) and metric.unit, metric.name
+        assert metric.unit, metric.name
+        assert UNIT.fullmatch(metric.unit), metric.name
         assert known.issuperset(metric.attributes), metric.name
         assert bool(metric.bounds) is (metric.type == "histogram"), metric.name
         assert list(metric.bounds) == sorted(set(metric.bounds)), metric.name
