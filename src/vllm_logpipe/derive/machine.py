@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import Protocol, TypeAlias
 
 from msgspec import Struct
@@ -41,3 +42,10 @@ class Machine(Protocol):
     def finish(self, now: int, emit: Emit) -> None:
         """Emit what is open: the instance has ended, or another has taken its place."""
         ...
+
+
+def rfc3339(time_unix_nano: int) -> str:
+    """The time as attributes hold it: RFC 3339 in UTC, to the microsecond where it has one."""
+    second, fraction = divmod(time_unix_nano, NS)
+    moment = datetime.fromtimestamp(second, UTC).replace(microsecond=fraction // 1000)
+    return moment.isoformat().replace("+00:00", "Z")
