@@ -16,10 +16,12 @@ _MAX_GROUPS = 256
 _MAX_REPORTS = 4096
 _SAME_SIZES = frozenset({"ALLREDUCE", "ALLREDUCE_COALESCED", "BROADCAST", "ALLGATHER", "BARRIER"})
 """Collectives in which every rank passes the same number of elements."""
-_JOINED = re.compile(r"joined but didn't finish collective #(\d+)")
-_ABSENT = re.compile(r"didn't join|never joined|not joined")
-_STARTED = re.compile(r"#(\d+) started ranks?:((?:\n?[^#]*?started \w+)+)")
-_STARTED_KIND = re.compile(r"started (\w+)")
+_SNAPSHOT = "Snapshot of ranks"
+_PLACE = re.compile(
+    r"\[([\d, ]{1,16384})\] (joined but didn't finish|finished) collective #(\d{1,15})"
+)
+_NEVER = re.compile(r"\[([\d, ]{1,16384})\] (?:are the lagging|never joined|didn't join)")
+_STARTED = re.compile(r"started ([A-Z_]{1,64})")
 _WORK_EVENTS = "nccl."
 
 
@@ -92,10 +94,8 @@ class Collectives(Struct):
         if isinstance(timeout, (int, float)):
             group.timeout = float(timeout)
         if event == "nccl.desync_report":
-            named = attributes.get("nccl.ranks.lagging")
-            if isinstance(named, list):
-                group.lagging = sorted({rank for rank in named if isinstance(rank, int)})[:1024]
-            group.desync = record.body[:16384]
+            group.desync = record.body[:65536]
+            group.lagging = _lagging(group.desync)
 
     def clear(self) -> None:
         """Forget the reports: their failure is over."""
@@ -224,18 +224,40 @@ def _reported(case: _Case) -> Verdict | None:
     lagging = case.group.lagging
     if not lagging:
         return None
-    text = case.group.desync
     who = _ranks_text(lagging)
-    kinds = {kind for found in _STARTED.findall(text) for kind in _STARTED_KIND.findall(found[1])}
+    kinds = sorted(set(_STARTED.findall(case.group.desync.partition(_SNAPSHOT)[2])))
     if len(kinds) > 1:
-        what = f"torch reports that ranks started different operations ({', '.join(sorted(kinds))})"
+        what = f"torch reports that ranks started different operations ({', '.join(kinds)})"
         return case.verdict("mismatch", "reported", f"{what}; it names {who}", lagging)
-    if _JOINED.search(text) and not _ABSENT.search(text):
-        what = f"torch reports that {who} joined the operation and did not finish it"
-        return case.verdict("fabric_or_kernel", "reported", what, lagging)
-    return case.verdict(
-        "did_not_join", "reported", f"torch reports that {who} did not join", lagging
-    )
+    if len(lagging) == len(case.expected):
+        what = "torch reports that all ranks joined the operation and none finished it"
+        return case.verdict("fabric_or_kernel", "reported", what)
+    what = f"torch reports that {who} lies behind" if len(lagging) == 1 else ""
+    what = what or f"torch reports that {who} lie behind"
+    return case.verdict("did_not_join", "reported", what, lagging)
+
+
+def _lagging(report: str) -> list[int]:
+    """The ranks that a desync report finds least advanced.
+
+    It says of ranks that they never joined an operation, that they joined operation n and did
+    not finish it, or that they finished n and did not join the next.
+    """
+    found = report.partition(_SNAPSHOT)[0]
+    never = [rank for ranks in _NEVER.findall(found) for rank in _numbers(ranks)]
+    if never:
+        return sorted(set(never))[:_MAX_REPORTS]
+    places = [
+        (2 * int(operation) + (kind == "finished"), ranks)
+        for ranks, kind, operation in _PLACE.findall(found)
+    ]
+    last = min((place for place, _ in places), default=0)
+    lagging = {rank for place, ranks in places if place == last for rank in _numbers(ranks)}
+    return sorted(lagging)[:_MAX_REPORTS]
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(part) for part in text.split(",") if part.strip().isdecimal()]
 
 
 def _mismatch(case: _Case) -> Verdict | None:

@@ -198,9 +198,13 @@ class Incidents(Struct):
 
     def _quiet(self, incident: Incident) -> int:
         root = incident.root
-        if root is None or self.ranks.size < 2 or root.contained:
+        if self.ranks.size < 2:
             return _QUIET
-        return _QUIET_OF_MANY if root.rank in (Rank.FAULT, Rank.DEATH) else _QUIET
+        if root is not None and (root.contained or root.error_type == "engine.stalled"):
+            return _QUIET
+        if root is not None and root.rank is Rank.COLLECTIVE:
+            return _QUIET
+        return _QUIET_OF_MANY
 
     def _tell(self, incident: Incident, state: State, emit: Emit) -> None:
         incident.state = state
