@@ -32,7 +32,12 @@ def cause_of(candidates: Sequence[Evidence]) -> Evidence | None:
     if fault is not None and death is not None and fault.time > death.time + _REASON_DELAY:
         fault = None
     stall = _first([c for c in candidates if c.is_root and c.rank is Rank.STALL])
-    return fault or death or collective or stall or _unnamed(candidates)
+    return fault or death or collective or _echo(candidates) or stall or _unnamed(candidates)
+
+
+def _echo(candidates: Sequence[Evidence]) -> Evidence | None:
+    """What follows from a collective that hung, where the report itself is torn or elsewhere."""
+    return _first([c for c in candidates if c.error_type == "nccl.collective_timeout"])
 
 
 def _unnamed(candidates: Sequence[Evidence]) -> Evidence | None:
