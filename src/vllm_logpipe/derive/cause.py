@@ -14,6 +14,11 @@ _EXPLAINS = 30 * NS
 _REASON_DELAY = 15 * NS
 """So much later than a death its reason can be printed, as by the kernel."""
 
+_VAGUE = frozenset({"_OTHER", "engine.dead", "worker.exception"})
+"""Classes that say where an exception was met, not what it is."""
+_ECHOES = ("DeadError", "CancelledError", "KeyboardInterrupt", "SystemExit")
+"""Exceptions that tell of a failure elsewhere, or of none."""
+
 
 def cause_of(candidates: Sequence[Evidence]) -> Evidence | None:
     """The cause among the evidence of one failure; None where no record names one.
@@ -43,7 +48,13 @@ def _echo(candidates: Sequence[Evidence]) -> Evidence | None:
 def _unnamed(candidates: Sequence[Evidence]) -> Evidence | None:
     """An exception that no class fits, where nothing else explains the failure."""
     return _first(
-        [c for c in candidates if c.error_type == "_OTHER" and c.exception_type is not None]
+        [
+            c
+            for c in candidates
+            if c.error_type in _VAGUE
+            and c.exception_type is not None
+            and not c.exception_type.rpartition(".")[2].endswith(_ECHOES)
+        ]
     )
 
 

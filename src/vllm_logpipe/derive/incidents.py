@@ -20,7 +20,8 @@ State: TypeAlias = Literal["open", "updated", "closed"]
 
 _SETTLE = 5 * NS
 """Records of the cause often follow those of its effects within seconds."""
-_QUIET = 60 * NS
+_QUIET = 90 * NS
+"""Longer than the minute after which waits are reported again."""
 _QUIET_OF_MANY = 1900 * NS
 """Other ranks find out that one is gone when their collectives run out of time."""
 _UPDATE = 30 * NS
@@ -309,9 +310,10 @@ def _culprit(incident: Incident, root: Evidence, verdict: Verdict | None, ranks:
             return ranks.culprit(verdict.suspected[0])
         return Culprit()
     if root.culprit == Culprit():
-        # The kernel names no process of the server: the one that died of it is meant.
+        # Old releases and the kernel name no process: the one that repeats it, or died of it.
         for candidate in incident.candidates:
-            if candidate.rank is Rank.DEATH:
+            repeats = candidate.is_root and candidate.error_type == root.error_type
+            if candidate.culprit != Culprit() and (repeats or candidate.rank is Rank.DEATH):
                 return candidate.culprit
     return root.culprit
 
