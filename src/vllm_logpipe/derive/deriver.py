@@ -9,6 +9,8 @@ from msgspec import Struct
 
 from vllm_logpipe.derive.incidents import Incidents
 from vllm_logpipe.derive.machine import NS, Attributes, Context, Emit
+from vllm_logpipe.derive.metrics import Metrics
+from vllm_logpipe.derive.startup import Startup
 from vllm_logpipe.model import AttributeValue, LogRecord, Signal
 
 _decode = msgspec.json.Decoder(dict[str, AttributeValue]).decode
@@ -21,25 +23,58 @@ class Server(Struct):
     """The state of one server: everything that is derived is kept by server instance."""
 
     instance: str
-    number: int
     last: int
+    startup: Startup
     incidents: Incidents
+    metrics: Metrics
 
-    def take(self, record: LogRecord, attributes: Attributes) -> LogRecord:
+    def take(self, record: LogRecord, attributes: Attributes, emit: Emit) -> LogRecord:
         """Take up a record; gives it with the span and the incident that it belongs to."""
-        self.last = max(self.last, record.time_unix_nano)
+        if record.time_unix_nano > self.last:
+            self.last = record.time_unix_nano
+        self.metrics.take(record, attributes, emit)
+        watched = self._watched(emit)
         context: Context | None = None
+        if not self.startup.done:
+            context = self.startup.take(record, attributes, watched)
         incident = self.incidents.take(record, attributes)
         return _placed(record, context, incident)
 
     def advance(self, now: int, emit: Emit) -> None:
         """Note that event time has come to `now`."""
-        self.incidents.advance(now, emit)
+        watched = self._watched(emit)
+        self.incidents.advance(now, watched)
+        failure = self.incidents.failure
+        if not self.startup.done:
+            if failure is not None and self.incidents.main is None:
+                self._fail(watched)
+            self.startup.advance(now, watched)
+        self.metrics.advance(now, emit)
 
     def finish(self, emit: Emit) -> None:
         """Emit what is open: the server has ended, or the stream has."""
+        watched = self._watched(emit)
         if not self.incidents.grouped:
-            self.incidents.finish(self.last, emit)
+            self.incidents.finish(self.last, watched)
+        self._fail(watched)
+        self.metrics.finish(self.last, emit)
+
+    def _fail(self, emit: Emit) -> None:
+        """The start has ended: of a failure, if there was one."""
+        failure = self.incidents.failure
+        if failure is not None and not self.incidents.grouped:
+            self.startup.fail(failure.error_type, failure.exception_message or failure.message)
+        self.startup.finish(self.last, emit)
+
+    def _watched(self, emit: Emit) -> Emit:
+        """Emit, and let the metrics count what leaves."""
+        observe = self.metrics.observe
+
+        def watched(signal: Signal) -> None:
+            observe(signal)
+            emit(signal)
+
+        return watched
 
 
 class Deriver:
@@ -69,7 +104,7 @@ class Deriver:
                     self._second = now // NS
                     self._advance(emit)
             server = self._by_resource.get(record.resource_json) or self._server(record)
-            emit(server.take(record, _decode(record.attributes_json)))
+            emit(server.take(record, _decode(record.attributes_json), emit))
         return signals
 
     def advance(self, now: int) -> list[Signal]:
@@ -110,9 +145,10 @@ class Deriver:
             self._started += 1
             server = self._servers[instance] = Server(
                 instance,
-                self._started,
                 record.time_unix_nano,
+                Startup(instance, self._started),
                 self._group or Incidents(instance),
+                Metrics(self._started),
             )
         self._by_resource[record.resource_json] = server
         return server

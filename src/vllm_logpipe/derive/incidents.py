@@ -120,6 +120,7 @@ class Incidents(Struct):
             if unnamed is not None:
                 self.main = self._open(unnamed, self.pending_resource)
                 self._add(self.main, unnamed)
+                self.failure = unnamed
         for incident in (*self.contained.values(), *([self.main] if self.main else ())):
             self._tell(incident, "closed", emit)
         self.contained.clear()
