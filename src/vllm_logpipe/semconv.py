@@ -1573,6 +1573,12 @@ ATTRIBUTES: tuple[Attribute, ...] = (
         "Number of requests that the line speaks of.",
     ),
     Attribute(
+        "vllm.request.duplicate",
+        "boolean",
+        "",
+        "Another request of the same id was open: lines that bear only the id may be its.",
+    ),
+    Attribute(
         "vllm.request.duration",
         "double",
         "s",

@@ -10,6 +10,7 @@ from msgspec import Struct
 from vllm_logpipe.derive.incidents import Incidents
 from vllm_logpipe.derive.machine import NS, Attributes, Context, Emit
 from vllm_logpipe.derive.metrics import Metrics
+from vllm_logpipe.derive.requests import Requests
 from vllm_logpipe.derive.startup import Startup
 from vllm_logpipe.model import AttributeValue, LogRecord, Signal
 
@@ -25,6 +26,8 @@ class Server(Struct):
     instance: str
     last: int
     startup: Startup
+    requests: Requests | None
+    """None where no request spans are wanted, or vLLM makes them itself."""
     incidents: Incidents
     metrics: Metrics
 
@@ -37,6 +40,8 @@ class Server(Struct):
         context: Context | None = None
         if not self.startup.done:
             context = self.startup.take(record, attributes, watched)
+        if self.requests is not None:
+            context = self.requests.take(record, attributes, watched) or context
         incident = self.incidents.take(record, attributes)
         return _placed(record, context, incident)
 
@@ -49,11 +54,15 @@ class Server(Struct):
             if failure is not None and self.incidents.main is None:
                 self._fail(watched)
             self.startup.advance(now, watched)
+        if self.requests is not None:
+            self.requests.advance(now, watched)
         self.metrics.advance(now, emit)
 
     def finish(self, emit: Emit) -> None:
         """Emit what is open: the server has ended, or the stream has."""
         watched = self._watched(emit)
+        if self.requests is not None:
+            self.requests.finish(self.last, watched)
         if not self.incidents.grouped:
             self.incidents.finish(self.last, watched)
         self._fail(watched)
@@ -123,6 +132,16 @@ class Deriver:
         self._by_resource.clear()
         return signals
 
+    def servers(self) -> list[Server]:
+        """The state of all servers, in the order of their starts: data, to be put away."""
+        return [*self._servers.values()]
+
+    def restore(self, servers: Iterable[Server]) -> None:
+        """Go on with the state that `servers` gave."""
+        self._servers = {server.instance: server for server in servers}
+        self._by_resource = {}
+        self._started = max(self._started, *(s.startup.number for s in self._servers.values()), 0)
+
     def _advance(self, emit: Emit) -> None:
         latest = len(self._servers) - 1
         for place, server in enumerate([*self._servers.values()]):
@@ -147,6 +166,7 @@ class Deriver:
                 instance,
                 record.time_unix_nano,
                 Startup(instance, self._started),
+                Requests(instance),
                 self._group or Incidents(instance),
                 Metrics(self._started),
             )

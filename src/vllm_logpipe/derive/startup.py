@@ -227,7 +227,7 @@ class Startup(Struct):
             process = key.partition("\0")[0]
             end = ends.get(process, 0)
             if end - blur <= phase.first < end <= phase.last:
-                phase.first = end
+                phase.first, phase.last = end, end + phase.last - phase.first
             ends[process] = max(end, phase.last)
         return shown
 
