@@ -31,59 +31,62 @@ class Server(Struct):
     incidents: Incidents
     metrics: Metrics
 
-    def take(self, record: LogRecord, attributes: Attributes, emit: Emit) -> LogRecord:
+    def take(self, record: LogRecord, attributes: Attributes, signals: list[Signal]) -> LogRecord:
         """Take up a record; gives it with the span and the incident that it belongs to."""
         if record.time_unix_nano > self.last:
             self.last = record.time_unix_nano
+        emit = signals.append
         self.metrics.take(record, attributes, emit)
-        watched = self._watched(emit)
+        before = len(signals)
         context: Context | None = None
         if not self.startup.done:
-            context = self.startup.take(record, attributes, watched)
+            context = self.startup.take(record, attributes, emit)
         if self.requests is not None:
-            context = self.requests.take(record, attributes, watched) or context
+            context = self.requests.take(record, attributes, emit) or context
         incident = self.incidents.take(record, attributes)
+        if len(signals) > before:
+            self._observe(signals, before)
+        if context is None and incident is None:
+            return record
         return _placed(record, context, incident)
 
-    def advance(self, now: int, emit: Emit) -> None:
+    def advance(self, now: int, signals: list[Signal]) -> None:
         """Note that event time has come to `now`."""
-        watched = self._watched(emit)
-        self.incidents.advance(now, watched)
-        failure = self.incidents.failure
+        emit = signals.append
+        before = len(signals)
+        self.incidents.advance(now, emit)
         if not self.startup.done:
-            if failure is not None and self.incidents.main is None:
-                self._fail(watched)
-            self.startup.advance(now, watched)
+            if self.incidents.failure is not None and self.incidents.main is None:
+                self._end_startup(emit)
+            self.startup.advance(now, emit)
         if self.requests is not None:
-            self.requests.advance(now, watched)
+            self.requests.advance(now, emit)
+        self._observe(signals, before)
         self.metrics.advance(now, emit)
 
-    def finish(self, emit: Emit) -> None:
+    def finish(self, signals: list[Signal]) -> None:
         """Emit what is open: the server has ended, or the stream has."""
-        watched = self._watched(emit)
+        emit = signals.append
+        before = len(signals)
         if self.requests is not None:
-            self.requests.finish(self.last, watched)
+            self.requests.finish(self.last, emit)
         if not self.incidents.grouped:
-            self.incidents.finish(self.last, watched)
-        self._fail(watched)
+            self.incidents.finish(self.last, emit)
+        self._end_startup(emit)
+        self._observe(signals, before)
         self.metrics.finish(self.last, emit)
 
-    def _fail(self, emit: Emit) -> None:
+    def _end_startup(self, emit: Emit) -> None:
         """The start has ended: of a failure, if there was one."""
         failure = self.incidents.failure
         if failure is not None and not self.incidents.grouped:
             self.startup.fail(failure.error_type, failure.exception_message or failure.message)
         self.startup.finish(self.last, emit)
 
-    def _watched(self, emit: Emit) -> Emit:
-        """Emit, and let the metrics count what leaves."""
-        observe = self.metrics.observe
-
-        def watched(signal: Signal) -> None:
-            observe(signal)
-            emit(signal)
-
-        return watched
+    def _observe(self, signals: list[Signal], before: int) -> None:
+        """Let the metrics count what the other machines have found."""
+        for signal in signals[before:]:
+            self.metrics.observe(signal)
 
 
 class Deriver:
@@ -104,30 +107,29 @@ class Deriver:
     def take(self, records: Iterable[LogRecord]) -> list[Signal]:
         """The records, each with its trace and incident, and what they complete, in order."""
         signals: list[Signal] = []
-        emit = signals.append
         for record in records:
             now = record.time_unix_nano
             if now > self._now:
                 self._now = now
                 if now // NS != self._second:
                     self._second = now // NS
-                    self._advance(emit)
+                    self._advance(signals)
             server = self._by_resource.get(record.resource_json) or self._server(record)
-            emit(server.take(record, _decode(record.attributes_json), emit))
+            signals.append(server.take(record, _decode(record.attributes_json), signals))
         return signals
 
     def advance(self, now: int) -> list[Signal]:
         """What is due at event time `now`, ns since 1970 UTC, although no record came."""
         signals: list[Signal] = []
         self._now = max(self._now, now)
-        self._advance(signals.append)
+        self._advance(signals)
         return signals
 
     def finish(self) -> list[Signal]:
         """What is open, at the end of the stream."""
         signals: list[Signal] = []
         for server in self._servers.values():
-            server.finish(signals.append)
+            server.finish(signals)
         self._servers.clear()
         self._by_resource.clear()
         return signals
@@ -142,15 +144,15 @@ class Deriver:
         self._by_resource = {}
         self._started = max(self._started, *(s.startup.number for s in self._servers.values()), 0)
 
-    def _advance(self, emit: Emit) -> None:
+    def _advance(self, signals: list[Signal]) -> None:
         latest = len(self._servers) - 1
         for place, server in enumerate([*self._servers.values()]):
-            server.advance(self._now, emit)
+            server.advance(self._now, signals)
             if place < latest and self._now - server.last > _SUCCEEDED:
-                self._end(server, emit)
+                self._end(server, signals)
 
-    def _end(self, server: Server, emit: Emit) -> None:
-        server.finish(emit)
+    def _end(self, server: Server, signals: list[Signal]) -> None:
+        server.finish(signals)
         del self._servers[server.instance]
         self._by_resource = {
             resource: other for resource, other in self._by_resource.items() if other is not server
@@ -175,8 +177,6 @@ class Deriver:
 
 
 def _placed(record: LogRecord, context: Context | None, incident: str | None) -> LogRecord:
-    if context is None and incident is None:
-        return record
     attributes = record.attributes_json
     if incident is not None:
         attributes = f'{attributes[:-1]},"vllm.incident.id":"{incident}"}}'

@@ -30,6 +30,8 @@ _MAX_PENDING = 32
 _MAX_CANDIDATES = 64
 _MAX_EVIDENCE = 16
 _MAX_NAMES = 64
+_QUIET_EVENTS = ("vllm.request.", "vllm.http.", "vllm.scheduler.")
+"""Records that tell of a failure only by their error class."""
 _DEATH_CLASSES = frozenset({"engine.dead", "engine.init_failed", "worker.died"})
 
 
@@ -77,6 +79,10 @@ class Incidents(Struct):
     def take(self, record: LogRecord, attributes: Attributes) -> str | None:
         """Take up a record; gives the id of the incident that it belongs to."""
         event = record.event_name
+        error_type = attributes.get("error.type")
+        if error_type is None and (event is None or event.startswith(_QUIET_EVENTS)):
+            # Most of a busy log.
+            return None
         if event is not None:
             if event == "vllm.server.ready":
                 self.ready = True
@@ -88,7 +94,6 @@ class Incidents(Struct):
         stalled = self.stalls.take(record, attributes)
         if stalled is not None:
             return self._join(stalled, record)
-        error_type = attributes.get("error.type")
         if not isinstance(error_type, str):
             return None
         found = evidence_of(record, attributes, error_type, stopping=self.stopping)

@@ -88,7 +88,7 @@ class Metrics(Struct):
     resource_json: str = "{}"
     records: dict[tuple[str, str], int] = field(default_factory=dict)
     """Records by level and format: counted apart, as every record passes here."""
-    records_dirty: set[tuple[str, str]] = field(default_factory=set)
+    records_told: dict[tuple[str, str], int] = field(default_factory=dict)
     counts: dict[str, dict[Series, Count]] = field(default_factory=dict)
     distributions: dict[str, dict[Series, Distribution]] = field(default_factory=dict)
     series: int = 0
@@ -106,20 +106,21 @@ class Metrics(Struct):
         self.resource_json = record.resource_json
         repeats = attributes.get(_REPEATS, 1)
         count = repeats if isinstance(repeats, int) else 1
-        kind = (record.severity_text or "none", str(attributes.get("vllm.log.format", "")))
+        form = attributes.get("vllm.log.format")
+        kind = (record.severity_text or "none", form if isinstance(form, str) else "")
         self.records[kind] = self.records.get(kind, 0) + count
-        self.records_dirty.add(kind)
         event = record.event_name
         if event is None:
             self._add("vllm.log.unrecognised", (), count)
         elif event == "vllm.http.access":
             self._count_response(attributes, count)
+        elif event.startswith("vllm.request."):
+            if event == "vllm.request.timing":
+                self._time_request(attributes)
+            elif event == "vllm.request.preempted":
+                self._count_preemption(attributes)
         elif event.startswith(_MEASURED):
             self._measure(record, attributes, emit)
-        elif event == "vllm.request.timing":
-            self._time_request(attributes)
-        elif event == "vllm.request.preempted":
-            self._count_preemption(attributes)
         if "error.type" in attributes:
             role = _text(attributes, "vllm.error.role", "unknown")
             self._add("vllm.errors", (_text(attributes, "error.type"), role), count)
@@ -157,10 +158,10 @@ class Metrics(Struct):
 
     def _tell(self, now: int, emit: Emit) -> None:
         self.told = now
-        for severity, form in sorted(self.records_dirty):
-            value = self.records[severity, form]
-            self._emit("vllm.log.records", (severity, form), value, now, emit)
-        self.records_dirty.clear()
+        for kind, value in self.records.items():
+            if self.records_told.get(kind) != value:
+                self.records_told[kind] = value
+                self._emit("vllm.log.records", kind, value, now, emit)
         for name, series in self.counts.items():
             for values, count in series.items():
                 if count.dirty:

@@ -16,6 +16,7 @@ from vllm_logpipe.derive.request_ids import (
     without_child,
 )
 from vllm_logpipe.model import AttributeValue, LogRecord
+from vllm_logpipe.semconv import ATTRIBUTES
 
 _MAX_OPEN = 100_000
 _MAX_RECENT = 20_000
@@ -68,7 +69,22 @@ _REPORTS = frozenset(
 )
 """Failures reported with the id that the client sent, without the endpoint's prefix."""
 _TIMEOUTS = frozenset({"vllm.request.timed_out", "vllm.request.timeout_reported"})
-_KEPT = ("gen_ai.", "vllm.lora.", "vllm.request.time_to", "vllm.request.inter", "vllm.request.dur")
+_KEPT = frozenset(
+    attribute.name
+    for attribute in ATTRIBUTES
+    if attribute.name.startswith(("gen_ai.", "vllm.lora."))
+    and attribute.name != "gen_ai.response.finish_reasons"
+) | {
+    "vllm.request.duration",
+    "vllm.request.inter_token_latency",
+    "vllm.request.time_to_first_token",
+}
+"""What the span takes over from the records of its request."""
+_HTTP = frozenset(
+    attribute.name
+    for attribute in ATTRIBUTES
+    if attribute.name.startswith(("http.", "url.", "client.", "network."))
+)
 _NAMES = ("vllm.request.id", "vllm.request.internal_id")
 _GENERATING = frozenset(
     {"/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses", "/generate"}
@@ -536,10 +552,10 @@ class Requests(Struct):
     def _touch(self, key: int, record: LogRecord, attributes: Attributes) -> Request:
         request = self.open[key]
         request.last = max(request.last, record.time_unix_nano)
-        held = request.attributes
-        for name, value in attributes.items():
-            if name.startswith(_KEPT) and name != "gen_ai.response.finish_reasons":
-                held[name] = value
+        if kept := _KEPT.intersection(attributes):
+            held = request.attributes
+            for name in sorted(kept):
+                held[name] = attributes[name]
         return request
 
     def _fail(self, key: int, request: Request, record: LogRecord, attributes: Attributes) -> None:
@@ -595,8 +611,4 @@ def _event_attributes(attributes: Attributes) -> dict[str, AttributeValue]:
 
 
 def _http(attributes: Attributes) -> dict[str, AttributeValue]:
-    return {
-        name: value
-        for name, value in attributes.items()
-        if name.startswith(("http.", "url.", "client.", "network."))
-    }
+    return {name: attributes[name] for name in sorted(_HTTP.intersection(attributes))}

@@ -22,6 +22,11 @@ _LEVELS: dict[tuple[str | None, int | None], str] = {
 
 def encode_ndjson(records: Iterable[LogRecord]) -> bytes:
     """The records as UTF-8 NDJSON, each line ended by LF; empty for no records."""
+    return encode_objects(records, "")
+
+
+def encode_objects(records: Iterable[LogRecord], members: str) -> bytes:
+    """As `encode_ndjson`, each object begun with the members given, comma included."""
     pieces: list[str] = []
     add = pieces.append
     observed_ns = second_now = -1
@@ -42,7 +47,7 @@ def encode_ndjson(records: Iterable[LogRecord]) -> bytes:
         event = "" if record.event_name is None else f',"event_name":"{record.event_name}"'
         ids = "" if record.trace_id is None and record.span_id is None else _ids(record)
         add(
-            f'{{"timestamp":"{second_text}{f".{fraction:09d}Z" if fraction else "Z"}"'
+            f'{{{members}"timestamp":"{second_text}{f".{fraction:09d}Z" if fraction else "Z"}"'
             f',"observed_timestamp":"{observed}"'
             f'{level}{event},"body":{_encode(record.body).decode()}'
             f',"attributes":{record.attributes_json},"resource":{record.resource_json}{ids}}}\n'

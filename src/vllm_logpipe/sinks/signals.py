@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import groupby
 
 import msgspec
+from msgspec import Raw, Struct
 
-from vllm_logpipe.model import Histogram, LogRecord, MetricPoint, Signal, Span
+from vllm_logpipe.model import (
+    AttributeValue,
+    Histogram,
+    LogRecord,
+    MetricPoint,
+    Signal,
+    Span,
+    SpanLink,
+)
 from vllm_logpipe.read.clock import rfc3339
 from vllm_logpipe.semconv import METRICS, SIGNAL_EVENTS
-from vllm_logpipe.sinks.ndjson import encode_ndjson
+from vllm_logpipe.sinks.ndjson import encode_objects
 
 _encode = msgspec.json.encode
 _INCIDENTS = frozenset(event.name for event in SIGNAL_EVENTS)
@@ -18,70 +28,99 @@ _METRICS = {metric.name: metric for metric in METRICS}
 
 def encode_signals(signals: Iterable[Signal]) -> bytes:
     """The signals as UTF-8 NDJSON, each line ended by LF; empty for no signals."""
-    return b"".join(map(_encode_one, signals))
+    return b"".join(_encode_run(kind, run) for kind, run in groupby(signals, _kind))
 
 
-def _encode_one(signal: Signal) -> bytes:
+def _kind(signal: Signal) -> str:
     if isinstance(signal, LogRecord):
-        kind = b"incident" if signal.event_name in _INCIDENTS else b"log"
-        return b'{"kind":"' + kind + b'",' + encode_ndjson((signal,))[1:]
-    return _span(signal) if isinstance(signal, Span) else _metric(signal)
+        return "incident" if signal.event_name in _INCIDENTS else "log"
+    return "span" if isinstance(signal, Span) else "metric"
+
+
+def _encode_run(kind: str, signals: Iterable[Signal]) -> bytes:
+    if kind in ("log", "incident"):
+        records = (signal for signal in signals if isinstance(signal, LogRecord))
+        return encode_objects(records, f'"kind":"{kind}",')
+    return b"".join(
+        _span(signal) if isinstance(signal, Span) else _metric(signal)
+        for signal in signals
+        if not isinstance(signal, LogRecord)
+    )
+
+
+class _Event(Struct, frozen=True, gc=False):
+    name: str
+    timestamp: str
+    attributes: dict[str, AttributeValue]
+
+
+class _Span(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="kind", tag="span"):
+    name: str
+    trace_id: str
+    span_id: str
+    span_kind: str
+    start_timestamp: str
+    end_timestamp: str
+    status: str
+    attributes: dict[str, AttributeValue]
+    events: list[_Event]
+    links: tuple[SpanLink, ...]
+    resource: Raw
+    parent_span_id: str | None = None
+    status_message: str | None = None
+
+
+class _Metric(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="kind", tag="metric"):
+    name: str
+    unit: str
+    type: str
+    timestamp: str
+    attributes: dict[str, AttributeValue]
+    resource: Raw
+    start_timestamp: str | None = None
+    value: int | float | None = None
+    count: int | None = None
+    sum: float | None = None
+    bounds: tuple[float, ...] | None = None
+    bucket_counts: tuple[int, ...] | None = None
 
 
 def _span(span: Span) -> bytes:
-    given: dict[str, object] = {
-        "kind": "span",
-        "name": span.name,
-        "trace_id": span.trace_id,
-        "span_id": span.span_id,
-        "parent_span_id": span.parent_span_id,
-        "span_kind": span.kind,
-        "start_timestamp": rfc3339(span.start_unix_nano),
-        "end_timestamp": rfc3339(span.end_unix_nano),
-        "status": span.status,
-        "status_message": span.status_message,
-        "attributes": span.attributes,
-        "events": [
-            {
-                "name": event.name,
-                "timestamp": rfc3339(event.time_unix_nano),
-                "attributes": event.attributes,
-            }
-            for event in span.events
-        ],
-        "links": [
-            {"trace_id": link.trace_id, "span_id": link.span_id, "attributes": link.attributes}
-            for link in span.links
-        ],
-        "resource": msgspec.Raw(span.resource_json.encode()),
-    }
-    return _line(given)
+    shown = _Span(
+        span.name,
+        span.trace_id,
+        span.span_id,
+        span.kind,
+        rfc3339(span.start_unix_nano),
+        rfc3339(span.end_unix_nano),
+        span.status,
+        span.attributes,
+        [_Event(e.name, rfc3339(e.time_unix_nano), e.attributes) for e in span.events],
+        span.links,
+        Raw(span.resource_json.encode()),
+        span.parent_span_id,
+        span.status_message,
+    )
+    return _encode(shown) + b"\n"
 
 
 def _metric(point: MetricPoint) -> bytes:
     metric = _METRICS[point.name]
-    given: dict[str, object] = {
-        "kind": "metric",
-        "name": point.name,
-        "unit": metric.unit,
-        "type": metric.type,
-        "timestamp": rfc3339(point.time_unix_nano),
-        "start_timestamp": None if metric.type == "gauge" else rfc3339(point.start_unix_nano),
-        "attributes": point.attributes,
-    }
     value = point.value
-    if isinstance(value, Histogram):
-        given |= {
-            "count": value.count,
-            "sum": value.sum,
-            "bounds": value.bounds,
-            "bucket_counts": value.bucket_counts,
-        }
-    else:
-        given["value"] = value
-    given["resource"] = msgspec.Raw(point.resource_json.encode())
-    return _line(given)
-
-
-def _line(given: dict[str, object]) -> bytes:
-    return _encode({name: value for name, value in given.items() if value is not None}) + b"\n"
+    histogram = value if isinstance(value, Histogram) else None
+    shown = _Metric(
+        point.name,
+        metric.unit,
+        metric.type,
+        rfc3339(point.time_unix_nano),
+        point.attributes,
+        Raw(point.resource_json.encode()),
+        None if metric.type == "gauge" else rfc3339(point.start_unix_nano),
+        None if isinstance(value, Histogram) else value,
+        *(
+            (None, None, None, None)
+            if histogram is None
+            else (histogram.count, histogram.sum, histogram.bounds, histogram.bucket_counts)
+        ),
+    )
+    return _encode(shown) + b"\n"
