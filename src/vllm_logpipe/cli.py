@@ -136,6 +136,22 @@ def _add_normalize(add: Callable[..., argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--original", action="store_true", help="add log.record.original, redacted alike"
     )
+    parser.add_argument(
+        "--signals",
+        action="store_true",
+        help="also derive spans, incidents and metrics; each object then has a kind",
+    )
+    parser.add_argument(
+        "--request-spans",
+        choices=("auto", "on", "off"),
+        default="auto",
+        help="whether requests become spans: auto leaves them to a vLLM that traces itself",
+    )
+    parser.add_argument(
+        "--server-group",
+        metavar="NAME",
+        help="all files are nodes of one server: its incidents span them",
+    )
     _add_directory(parser)
     parser.set_defaults(command=_normalize)
 
@@ -186,6 +202,7 @@ def _normalize(options: argparse.Namespace) -> int:
     from vllm_logpipe.pipeline import Replay
     from vllm_logpipe.sources.file import SourceError
 
+    _check_signals(options)
     try:
         replay = Replay(
             catalogue=load_catalogue(options.catalogue),
@@ -197,6 +214,9 @@ def _normalize(options: argparse.Namespace) -> int:
             original=options.original,
             stdin=options.source,
             envelope=options.envelope,
+            signals=options.signals,
+            request_spans={"auto": None, "on": True, "off": False}[options.request_spans],
+            server_group=options.server_group,
         )
     except ValueError as error:
         raise UsageError(str(error)) from error
@@ -215,6 +235,15 @@ def _normalize(options: argparse.Namespace) -> int:
     for text in (*replay.warnings, *failures):
         _complain(text)
     return _FAILED if failures else 0
+
+
+def _check_signals(options: argparse.Namespace) -> None:
+    if options.signals and options.to != "ndjson":
+        raise UsageError("--signals: put out as ndjson only")
+    if not options.signals and (
+        options.server_group is not None or options.request_spans != "auto"
+    ):
+        raise UsageError("--request-spans and --server-group: only with --signals")
 
 
 def _shows_progress() -> bool:

@@ -8,10 +8,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, BinaryIO, NoReturn
 
 from vllm_logpipe.catalogue import Catalogue
-from vllm_logpipe.model import LogRecord
+from vllm_logpipe.derive.deriver import Deriver
+from vllm_logpipe.derive.incidents import Incidents
+from vllm_logpipe.model import LogRecord, Signal
 from vllm_logpipe.normalizer import Normalizer
+from vllm_logpipe.semconv import SIGNAL_EVENTS
 from vllm_logpipe.sinks.ndjson import encode_ndjson
 from vllm_logpipe.sinks.otlp_json import encode_otlp_json
+from vllm_logpipe.sinks.signals import encode_signals
 from vllm_logpipe.sinks.text import encode_text
 from vllm_logpipe.sources.file import FileSource, SourceError
 
@@ -25,6 +29,8 @@ ENCODINGS: dict[str, Callable[[Iterable[LogRecord]], bytes]] = {
 }
 """The forms of output by name."""
 
+_INCIDENTS = frozenset(event.name for event in SIGNAL_EVENTS)
+
 _PROGRESS_SIZE = 16 * 1024 * 1024
 _POLL_S = 0.25
 _IDLE_S = 1.0
@@ -32,6 +38,10 @@ _IDLE_S = 1.0
 
 class Replay:
     """Normalises files, each a stream of its own, with one set of options.
+
+    signals: whether spans, incidents and metrics are derived and put out beside the logs.
+    request_spans: whether requests become spans; None leaves it to what vLLM's arguments say.
+    server_group: names the one server that all files are nodes of: its incidents span them.
 
     Raises ValueError for an option that the normaliser refuses.
     """
@@ -48,8 +58,14 @@ class Replay:
         original: bool = False,
         stdin: str = "stdin",
         envelope: str = "auto",
+        signals: bool = False,
+        request_spans: bool | None = None,
+        server_group: str | None = None,
     ) -> None:
         self.warnings: list[str] = []
+        self._signals = signals
+        self._request_spans = request_spans
+        self._group = None if server_group is None else Incidents(server_group, grouped=True)
         self._catalogue = catalogue
         self._encode = ENCODINGS[encoding]
         self._year = year
@@ -81,6 +97,7 @@ class Replay:
                 failures.append(str(error))
             finally:
                 source.close()
+        self._end_group(output)
         output.flush()
         return failures
 
@@ -107,10 +124,12 @@ class Replay:
                 tails = [tail for tail in tails if not tail.source.ended]
                 for tail in ended:
                     self._end(tail)
+            self._end_group(output)
             output.flush()
         except (KeyboardInterrupt, SourceError):
             for tail in tails:
                 tail.stream.flush()
+            self._end_group(output)
             output.flush()
             raise
         finally:
@@ -166,7 +185,16 @@ class Replay:
         self.warnings += [f"{source.name}: {text}" for text in stream.normalizer.warnings]
 
     def _stream(self, normalizer: Normalizer, output: BinaryIO) -> _Stream:
-        return _Stream(normalizer, lambda records: output.write(self._encode(records)))
+        if self._signals:
+            deriver = Deriver(request_spans=self._request_spans, group=self._group)
+            return _Stream(normalizer, _Deriving(deriver, output))
+        return _Stream(normalizer, _Encoding(self._encode, output))
+
+    def _end_group(self, output: BinaryIO) -> None:
+        if self._group is not None:
+            signals: list[Signal] = []
+            self._group.finish(0, signals.append)
+            output.write(encode_signals(_complete(signals)))
 
     def _normalizer(
         self, identity: str, *, reference: float | None = None, live: bool = False
@@ -185,33 +213,79 @@ class Replay:
         )
 
 
-class _Stream:
-    """A normaliser whose records go where `write` puts them."""
+class _Encoding:
+    """Writes records in one form."""
 
-    def __init__(
-        self, normalizer: Normalizer, write: Callable[[Iterable[LogRecord]], object]
-    ) -> None:
+    def __init__(self, encode: Callable[[Iterable[LogRecord]], bytes], output: BinaryIO) -> None:
+        self._encode = encode
+        self._output = output
+
+    def take(self, records: list[LogRecord]) -> None:
+        self._output.write(self._encode(records))
+
+    def advance(self) -> None:
+        """Nothing waits here."""
+
+    def finish(self) -> None:
+        """Nothing is left."""
+
+
+class _Deriving:
+    """Writes records with what is derived of them."""
+
+    def __init__(self, deriver: Deriver, output: BinaryIO) -> None:
+        self._deriver = deriver
+        self._output = output
+
+    def take(self, records: list[LogRecord]) -> None:
+        self._write(self._deriver.take(records))
+
+    def advance(self) -> None:
+        """Put out what is due, as no record comes that would show the time."""
+        self._write(self._deriver.advance(time.time_ns()))
+
+    def finish(self) -> None:
+        self._write(self._deriver.finish())
+
+    def _write(self, signals: list[Signal]) -> None:
+        self._output.write(encode_signals(_complete(signals)))
+
+
+def _complete(signals: Iterable[Signal]) -> Iterable[Signal]:
+    """Without the states of incidents that go on: as lines of a file only the last one counts."""
+    for signal in signals:
+        if isinstance(signal, LogRecord) and signal.event_name in _INCIDENTS:
+            if signal.attributes.get("vllm.incident.state") == "closed":
+                yield signal
+        else:
+            yield signal
+
+
+class _Stream:
+    """A normaliser whose records go into a form of output."""
+
+    def __init__(self, normalizer: Normalizer, form: _Encoding | _Deriving) -> None:
         self.normalizer = normalizer
-        self._write = write
+        self._form = form
         self._broken = False
 
     def feed(self, data: bytes) -> None:
         # An interrupt in here leaves the normaliser between two states.
         self._broken = True
-        records = self.normalizer.feed(data)
+        self._form.take(self.normalizer.feed(data))
         self._broken = False
-        self._write(records)
 
     def expire(self) -> None:
         self._broken = True
-        records = self.normalizer.expire()
+        self._form.take(self.normalizer.expire())
+        self._form.advance()
         self._broken = False
-        self._write(records)
 
     def flush(self) -> None:
         """Put out what is still open, unless the stream broke off within a block."""
         if not self._broken:
-            self._write(self.normalizer.flush())
+            self._form.take(self.normalizer.flush())
+            self._form.finish()
 
 
 class _Tail:

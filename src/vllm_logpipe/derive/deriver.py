@@ -30,6 +30,8 @@ class Server(Struct):
     """None where no request spans are wanted, or vLLM makes them itself."""
     incidents: Incidents
     metrics: Metrics
+    defers: bool
+    """Whether request spans are left to a vLLM that makes them itself."""
 
     def take(self, record: LogRecord, attributes: Attributes, signals: list[Signal]) -> LogRecord:
         """Take up a record; gives it with the span and the incident that it belongs to."""
@@ -41,6 +43,8 @@ class Server(Struct):
         context: Context | None = None
         if not self.startup.done:
             context = self.startup.take(record, attributes, emit)
+            if self.defers and attributes.get("vllm.config.otlp_traces_endpoint"):
+                self.requests = None
         if self.requests is not None:
             context = self.requests.take(record, attributes, emit) or context
         incident = self.incidents.take(record, attributes)
@@ -92,11 +96,16 @@ class Server(Struct):
 class Deriver:
     """Derives the signals of one stream.
 
+    request_spans: whether requests become spans; where None, unless vLLM's arguments say that it
+        traces them itself.
     group: the incidents of the server group that the stream is one node of; its owner finishes
         them. Without one each server of the stream has its own.
     """
 
-    def __init__(self, *, group: Incidents | None = None) -> None:
+    def __init__(
+        self, *, request_spans: bool | None = None, group: Incidents | None = None
+    ) -> None:
+        self._request_spans = request_spans
         self._group = group
         self._servers: dict[str, Server] = {}
         self._by_resource: dict[str, Server] = {}
@@ -168,9 +177,10 @@ class Deriver:
                 instance,
                 record.time_unix_nano,
                 Startup(instance, self._started),
-                Requests(instance),
+                None if self._request_spans is False else Requests(instance),
                 self._group or Incidents(instance),
                 Metrics(self._started),
+                self._request_spans is None,
             )
         self._by_resource[record.resource_json] = server
         return server

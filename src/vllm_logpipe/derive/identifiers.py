@@ -15,6 +15,12 @@ def span_id(*parts: object) -> str:
     return _digest(parts, 8)
 
 
+def trace_and_span_id(*parts: object) -> tuple[str, str]:
+    """Both ids at once, for a trace whose root span is what the parts identify."""
+    digest = _digest(parts, 24)
+    return digest[:32], digest[32:]
+
+
 def _digest(parts: tuple[object, ...], size: int) -> str:
     text = "\0".join(map(str, parts))
     return blake2b(text.encode(errors="backslashreplace"), digest_size=size).hexdigest()

@@ -213,11 +213,11 @@ class Metrics(Struct):
 
     def _measure(self, record: LogRecord, attributes: Attributes, emit: Emit) -> None:
         engine = attributes.get("vllm.engine.index", attributes.get("vllm.rank.dp"))
-        for name, value in attributes.items():
-            gauge = _GAUGES.get(name)
-            if gauge is None or not isinstance(value, (int, float)):
+        for name in sorted(_GAUGES.keys() & attributes.keys()):
+            value = attributes[name]
+            if not isinstance(value, (int, float)):
                 continue
-            metric, kind = gauge
+            metric, kind = _GAUGES[name]
             values: dict[str, AttributeValue] = {}
             if kind is not None:
                 values[_METRICS[metric].attributes[0]] = kind
@@ -243,9 +243,10 @@ class Metrics(Struct):
             self._add("vllm.preemptions", _engine(engine), total - before)
 
     def _count_response(self, attributes: Attributes, count: int) -> None:
-        path = str(attributes.get("url.path", ""))
-        route = self.routes.get(path)
+        path = attributes.get("url.path", "")
+        route = self.routes.get(path)  # type: ignore[arg-type]
         if route is None:
+            path = str(path)
             route = route_of(path)
             if len(self.routes) < _MAX_ROUTES:
                 self.routes[path] = route

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct, field
 
-from vllm_logpipe.derive.identifiers import span_id, trace_id
+from vllm_logpipe.derive.identifiers import trace_and_span_id
 from vllm_logpipe.derive.machine import NS, Attributes, Context, Emit
 from vllm_logpipe.derive.request import Request
 from vllm_logpipe.derive.request_ids import (
@@ -98,8 +98,7 @@ class _Access(Struct):
     client: str
     time: int
     path: str
-    status: int
-    attributes: dict[str, AttributeValue]
+    attributes: Attributes
 
 
 class Requests(Struct):
@@ -351,14 +350,16 @@ class Requests(Struct):
         if self.access is not None:
             self._complete_by_access(self.access)
         self.access = None
+        path = attributes.get("url.path")
+        if not self.clients and path not in _GENERATING:
+            return None
         client = f"{attributes.get('client.address')}:{attributes.get('client.port')}"
         key = self.clients.pop(client, None)
         if key is not None and (request := self.open.get(key)) is not None:
             request.end_bound = min(request.end_bound or now, now)
-        path = str(attributes.get("url.path", ""))
         status = attributes.get("http.response.status_code")
         if path in _GENERATING and isinstance(status, int) and status < 300:
-            self.access = _Access(client, now, path, status, _http(attributes))
+            self.access = _Access(client, now, str(path), attributes)
         return None
 
     def _pass_access(self, event: str | None, attributes: Attributes, now: int) -> None:
@@ -386,7 +387,7 @@ class Requests(Struct):
         if len(request.internal) > 1 or request.streams:
             return
         request.streams = True
-        request.attributes.update(access.attributes)
+        request.attributes.update(_http(access.attributes))
         if len(self.clients) < _MAX_OPEN:
             self.clients[access.client] = key
 
@@ -399,7 +400,7 @@ class Requests(Struct):
             return
         if request.start_evidence != "received" or not self._is_plain(request, access):
             return
-        request.attributes.update(access.attributes)
+        request.attributes.update(_http(access.attributes))
         self._end(key, request, "completed", "access_log", access.time)
 
     def _is_plain(self, request: Request, access: _Access) -> bool:
@@ -471,11 +472,12 @@ class Requests(Struct):
             self._leave(oldest, emit)
         self.number += 1
         uid = str(attributes.get("log.record.uid", record.time_unix_nano))
-        trace = record.trace_id or self._trace(name, uid)
+        trace, span = trace_and_span_id(self.instance, name, uid)
+        trace = record.trace_id or self._trace(name, trace)
         request = Request(
             id=name,
             trace_id=trace,
-            span_id=span_id(self.instance, name, uid),
+            span_id=span,
             parent_span_id=record.span_id if record.trace_id else None,
             first=record.time_unix_nano,
             last=record.time_unix_nano,
@@ -491,17 +493,15 @@ class Requests(Struct):
         self.external.setdefault(name, []).append(self.number)
         return self.number
 
-    def _trace(self, name: str, uid: str) -> str:
-        """One trace for all requests of a batch."""
+    def _trace(self, name: str, trace: str) -> str:
+        """One trace for all requests of a batch: that of its first."""
         batch = batch_of(name)
         if batch is None:
-            return trace_id(self.instance, name, uid)
+            return trace
         whole, place = batch
         held = self.batches.get(whole)
         if held is not None and held[1] == place - 1:
             trace = held[0]
-        else:
-            trace = trace_id(self.instance, whole, uid)
         if len(self.batches) >= _MAX_RECENT:
             self.batches.pop(next(iter(self.batches)))
         self.batches[whole] = (trace, place)
@@ -553,9 +553,7 @@ class Requests(Struct):
         request = self.open[key]
         request.last = max(request.last, record.time_unix_nano)
         if kept := _KEPT.intersection(attributes):
-            held = request.attributes
-            for name in sorted(kept):
-                held[name] = attributes[name]
+            request.attributes.update({name: attributes[name] for name in sorted(kept)})
         return request
 
     def _fail(self, key: int, request: Request, record: LogRecord, attributes: Attributes) -> None:

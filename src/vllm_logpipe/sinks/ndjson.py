@@ -60,6 +60,9 @@ def _level(record: LogRecord) -> str:
 
 
 def _ids(record: LogRecord) -> str:
+    trace, span = record.trace_id, record.span_id
+    if trace and span and trace.isalnum() and span.isalnum():
+        return f',"trace_id":"{trace}","span_id":"{span}"'
     return _members(trace_id=record.trace_id, span_id=record.span_id)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import groupby
 
 import msgspec
 from msgspec import Raw, Struct
@@ -28,24 +27,22 @@ _METRICS = {metric.name: metric for metric in METRICS}
 
 def encode_signals(signals: Iterable[Signal]) -> bytes:
     """The signals as UTF-8 NDJSON, each line ended by LF; empty for no signals."""
-    return b"".join(_encode_run(kind, run) for kind, run in groupby(signals, _kind))
-
-
-def _kind(signal: Signal) -> str:
-    if isinstance(signal, LogRecord):
-        return "incident" if signal.event_name in _INCIDENTS else "log"
-    return "span" if isinstance(signal, Span) else "metric"
-
-
-def _encode_run(kind: str, signals: Iterable[Signal]) -> bytes:
-    if kind in ("log", "incident"):
-        records = (signal for signal in signals if isinstance(signal, LogRecord))
-        return encode_objects(records, f'"kind":"{kind}",')
-    return b"".join(
-        _span(signal) if isinstance(signal, Span) else _metric(signal)
-        for signal in signals
-        if not isinstance(signal, LogRecord)
-    )
+    pieces: list[bytes] = []
+    logs: list[LogRecord] = []
+    for signal in signals:
+        if isinstance(signal, LogRecord):
+            if signal.event_name not in _INCIDENTS:
+                logs.append(signal)
+                continue
+            shown = encode_objects((signal,), '"kind":"incident",')
+        else:
+            shown = _span(signal) if isinstance(signal, Span) else _metric(signal)
+        if logs:
+            pieces.append(encode_objects(logs, '"kind":"log",'))
+            logs = []
+        pieces.append(shown)
+    pieces.append(encode_objects(logs, '"kind":"log",'))
+    return b"".join(pieces)
 
 
 class _Event(Struct, frozen=True, gc=False):
