@@ -96,6 +96,8 @@ def _parser() -> _Parser:
     _add_normalize(commands.add_parser)
     _add_explain(commands.add_parser)
     _add_catalogue(commands.add_parser)
+    page = commands.add_parser("telemetry", help="write every name that leaves, as a page")
+    page.set_defaults(command=_print_telemetry)
     return parser
 
 
@@ -269,6 +271,13 @@ def _print_page(options: argparse.Namespace) -> int:
     from vllm_logpipe.report.reference import catalogue_page
 
     _print(catalogue_page(options.directory))
+    return 0
+
+
+def _print_telemetry(_options: argparse.Namespace) -> int:
+    from vllm_logpipe.report.telemetry import telemetry_page
+
+    _print(telemetry_page())
     return 0
 
 

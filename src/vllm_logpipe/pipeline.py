@@ -5,7 +5,7 @@ from __future__ import annotations
 import select
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, BinaryIO, NoReturn
+from typing import TYPE_CHECKING, BinaryIO, NoReturn, Protocol
 
 from vllm_logpipe.catalogue import Catalogue
 from vllm_logpipe.derive.deriver import Deriver
@@ -185,10 +185,10 @@ class Replay:
         self.warnings += [f"{source.name}: {text}" for text in stream.normalizer.warnings]
 
     def _stream(self, normalizer: Normalizer, output: BinaryIO) -> _Stream:
+        form: _Form = _Plain(self._encode)
         if self._signals:
-            deriver = Deriver(request_spans=self._request_spans, group=self._group)
-            return _Stream(normalizer, _Deriving(deriver, output))
-        return _Stream(normalizer, _Encoding(self._encode, output))
+            form = _Derived(Deriver(request_spans=self._request_spans, group=self._group))
+        return _Stream(normalizer, form, output)
 
     def _end_group(self, output: BinaryIO) -> None:
         if self._group is not None:
@@ -213,42 +213,49 @@ class Replay:
         )
 
 
-class _Encoding:
-    """Writes records in one form."""
+class _Form(Protocol):
+    """What becomes of the records of one stream."""
 
-    def __init__(self, encode: Callable[[Iterable[LogRecord]], bytes], output: BinaryIO) -> None:
-        self._encode = encode
-        self._output = output
+    def take(self, records: list[LogRecord]) -> bytes:
+        """The records in the form of the output."""
+        ...
 
-    def take(self, records: list[LogRecord]) -> None:
-        self._output.write(self._encode(records))
+    def advance(self) -> bytes:
+        """What is due, although no record comes that would show the time."""
+        ...
 
-    def advance(self) -> None:
-        """Nothing waits here."""
-
-    def finish(self) -> None:
-        """Nothing is left."""
+    def finish(self) -> bytes:
+        """What is still open at the end of the stream."""
+        ...
 
 
-class _Deriving:
-    """Writes records with what is derived of them."""
+class _Plain:
+    """Records alone."""
 
-    def __init__(self, deriver: Deriver, output: BinaryIO) -> None:
+    def __init__(self, encode: Callable[[Iterable[LogRecord]], bytes]) -> None:
+        self.take = encode
+
+    def advance(self) -> bytes:
+        return b""
+
+    def finish(self) -> bytes:
+        return b""
+
+
+class _Derived:
+    """Records with what is derived of them."""
+
+    def __init__(self, deriver: Deriver) -> None:
         self._deriver = deriver
-        self._output = output
 
-    def take(self, records: list[LogRecord]) -> None:
-        self._write(self._deriver.take(records))
+    def take(self, records: list[LogRecord]) -> bytes:
+        return encode_signals(_complete(self._deriver.take(records)))
 
-    def advance(self) -> None:
-        """Put out what is due, as no record comes that would show the time."""
-        self._write(self._deriver.advance(time.time_ns()))
+    def advance(self) -> bytes:
+        return encode_signals(_complete(self._deriver.advance(time.time_ns())))
 
-    def finish(self) -> None:
-        self._write(self._deriver.finish())
-
-    def _write(self, signals: list[Signal]) -> None:
-        self._output.write(encode_signals(_complete(signals)))
+    def finish(self) -> bytes:
+        return encode_signals(_complete(self._deriver.finish()))
 
 
 def _complete(signals: Iterable[Signal]) -> Iterable[Signal]:
@@ -262,30 +269,31 @@ def _complete(signals: Iterable[Signal]) -> Iterable[Signal]:
 
 
 class _Stream:
-    """A normaliser whose records go into a form of output."""
+    """A normaliser whose records go to an output in some form."""
 
-    def __init__(self, normalizer: Normalizer, form: _Encoding | _Deriving) -> None:
+    def __init__(self, normalizer: Normalizer, form: _Form, output: BinaryIO) -> None:
         self.normalizer = normalizer
         self._form = form
+        self._output = output
         self._broken = False
 
     def feed(self, data: bytes) -> None:
         # An interrupt in here leaves the normaliser between two states.
         self._broken = True
-        self._form.take(self.normalizer.feed(data))
+        text = self._form.take(self.normalizer.feed(data))
         self._broken = False
+        self._output.write(text)
 
     def expire(self) -> None:
         self._broken = True
-        self._form.take(self.normalizer.expire())
-        self._form.advance()
+        text = self._form.take(self.normalizer.expire()) + self._form.advance()
         self._broken = False
+        self._output.write(text)
 
     def flush(self) -> None:
         """Put out what is still open, unless the stream broke off within a block."""
         if not self._broken:
-            self._form.take(self.normalizer.flush())
-            self._form.finish()
+            self._output.write(self._form.take(self.normalizer.flush()) + self._form.finish())
 
 
 class _Tail:
