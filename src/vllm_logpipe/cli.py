@@ -17,7 +17,11 @@ from vllm_logpipe._version import __version__
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
+    from vllm_logpipe.model import Signal
+    from vllm_logpipe.pipeline import Replay
+
 _FAILED = 2
+_UNDELIVERED = 1
 
 
 class UsageError(Exception):
@@ -111,7 +115,18 @@ def _add_normalize(add: Callable[..., argparse.ArgumentParser]) -> None:
         help="a log file, plain, gzip or zstd; - for standard input",
     )
     parser.add_argument(
-        "--to", choices=("ndjson", "otlp-json", "text"), default="ndjson", help="the form of output"
+        "--to",
+        choices=("ndjson", "otlp-json", "text", "otlp"),
+        default="ndjson",
+        help="the form of output, or otlp: send logs, spans and metrics to an endpoint",
+    )
+    parser.add_argument(
+        "--endpoint",
+        metavar="URL",
+        help="where --to otlp sends; without it OTEL_EXPORTER_OTLP_ENDPOINT, else this machine",
+    )
+    parser.add_argument(
+        "--rebase", choices=("now",), help="shift all times so that the last record is now"
     )
     parser.add_argument(
         "--source",
@@ -200,28 +215,70 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 def _normalize(options: argparse.Namespace) -> int:
-    from vllm_logpipe.catalogue import load_catalogue
-    from vllm_logpipe.pipeline import Replay
-    from vllm_logpipe.sources.file import SourceError
-
     _check_signals(options)
+    if options.to == "otlp":
+        return _export(options)
     try:
-        replay = Replay(
-            catalogue=load_catalogue(options.catalogue),
-            encoding=options.to,
-            year=options.year,
-            timezone=options.timezone,
-            keep=options.keep,
-            redact=options.redact,
-            original=options.original,
-            stdin=options.source,
-            envelope=options.envelope,
-            signals=options.signals,
-            request_spans={"auto": None, "on": True, "off": False}[options.request_spans],
-            server_group=options.server_group,
-        )
+        replay = _replay(options)
     except ValueError as error:
         raise UsageError(str(error)) from error
+    return _put_out(options, replay)
+
+
+def _replay(
+    options: argparse.Namespace, export: Callable[[Iterable[Signal]], None] | None = None
+) -> Replay:
+    """The replay that the options describe; raises ValueError for what they may not be."""
+    from vllm_logpipe.catalogue import load_catalogue
+    from vllm_logpipe.pipeline import Replay
+
+    return Replay(
+        catalogue=load_catalogue(options.catalogue),
+        encoding="ndjson" if options.to == "otlp" else options.to,
+        year=options.year,
+        timezone=options.timezone,
+        keep=options.keep,
+        redact=options.redact,
+        original=options.original,
+        stdin=options.source,
+        envelope=options.envelope,
+        signals=options.signals,
+        request_spans={"auto": None, "on": True, "off": False}[options.request_spans],
+        server_group=options.server_group,
+        export=export,
+        rebase=options.rebase is not None,
+    )
+
+
+def _export(options: argparse.Namespace) -> int:
+    """Send what the options name to an OTLP endpoint."""
+    # A second of imports that no other form of output needs.
+    from vllm_logpipe.sinks.otlp_settings import OtlpSettings
+    from vllm_logpipe.sinks.otlp_sink import ExportError, OtlpSink
+
+    try:
+        settings = OtlpSettings.of(options.endpoint, os.environ)
+        sink = OtlpSink(settings)
+        replay = _replay(options, sink.deliver if options.follow else sink.take)
+    except (ValueError, ExportError) as error:
+        raise UsageError(str(error)) from error
+    try:
+        status = _put_out(options, replay)
+        sink.flush()
+    except ExportError as error:
+        _complain(f"not delivered: {error}")
+        return _UNDELIVERED
+    finally:
+        sink.close()
+    if sink.refused:
+        _complain(f"{sink.refused} records refused: {sink.refusal}")
+        return _UNDELIVERED
+    return status
+
+
+def _put_out(options: argparse.Namespace, replay: Replay) -> int:
+    from vllm_logpipe.sources.file import SourceError
+
     # With PYTHONUNBUFFERED standard output is raw, and may take a part of what is written only.
     output = io.BufferedWriter(io.FileIO(sys.stdout.fileno(), "wb", closefd=False))
     failures: list[str] = []
@@ -240,12 +297,15 @@ def _normalize(options: argparse.Namespace) -> int:
 
 
 def _check_signals(options: argparse.Namespace) -> None:
-    if options.signals and options.to != "ndjson":
-        raise UsageError("--signals: put out as ndjson only")
-    if not options.signals and (
-        options.server_group is not None or options.request_spans != "auto"
-    ):
-        raise UsageError("--request-spans and --server-group: only with --signals")
+    derives = options.signals or options.to == "otlp"
+    if options.signals and options.to not in ("ndjson", "otlp"):
+        raise UsageError("--signals: only with --to ndjson or otlp")
+    if not derives and (options.server_group is not None or options.request_spans != "auto"):
+        raise UsageError("--request-spans and --server-group: only with --signals or --to otlp")
+    if options.endpoint is not None and options.to != "otlp":
+        raise UsageError("--endpoint: only with --to otlp")
+    if options.rebase is not None and (options.follow or "-" in options.files):
+        raise UsageError("--rebase: only for files that are read to their end")
 
 
 def _shows_progress() -> bool:

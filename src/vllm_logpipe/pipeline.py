@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, BinaryIO, NoReturn, Protocol
 
+from msgspec.structs import replace
+
 from vllm_logpipe.catalogue import Catalogue
 from vllm_logpipe.derive.deriver import Deriver
 from vllm_logpipe.derive.incidents import Incidents
@@ -42,6 +44,8 @@ class Replay:
     signals: whether spans, incidents and metrics are derived and put out beside the logs.
     request_spans: whether requests become spans; None leaves it to what vLLM's arguments say.
     server_group: names the one server that all files are nodes of: its incidents span them.
+    export: takes the signals instead of the output; implies `signals`.
+    rebase: whether all times are shifted so that the last record of all files is now.
 
     Raises ValueError for an option that the normaliser refuses.
     """
@@ -61,9 +65,14 @@ class Replay:
         signals: bool = False,
         request_spans: bool | None = None,
         server_group: str | None = None,
+        export: Callable[[Iterable[Signal]], None] | None = None,
+        rebase: bool = False,
     ) -> None:
         self.warnings: list[str] = []
-        self._signals = signals
+        self._signals = signals or export is not None
+        self._export = export
+        self._rebase = rebase
+        self._shift = 0
         self._request_spans = request_spans
         self._group = None if server_group is None else Incidents(server_group, grouped=True)
         self._catalogue = catalogue
@@ -85,6 +94,9 @@ class Replay:
         What could be read of a file is put out, whatever becomes of the rest.
         """
         failures: list[str] = []
+        names = [*names]
+        if self._rebase:
+            self._shift = time.time_ns() - self._last_time(names)
         for name in names:
             try:
                 source = FileSource(name, stdin=self._stdin)
@@ -187,14 +199,44 @@ class Replay:
     def _stream(self, normalizer: Normalizer, output: BinaryIO) -> _Stream:
         form: _Form = _Plain(self._encode)
         if self._signals:
-            form = _Derived(Deriver(request_spans=self._request_spans, group=self._group))
+            deriver = Deriver(request_spans=self._request_spans, group=self._group)
+            form = _Derived(deriver, self._leave)
+        if self._shift:
+            form = _Shifted(form, self._shift)
         return _Stream(normalizer, form, output)
+
+    def _leave(self, signals: list[Signal]) -> bytes:
+        """The signals in the form of the output, unless they go elsewhere."""
+        if self._export is None:
+            return encode_signals(_complete(signals))
+        self._export(signals)
+        return b""
+
+    def _last_time(self, names: Iterable[str]) -> int:
+        """The time of the last record of all files, ns since 1970 UTC; now, without any."""
+        last = 0
+        for name in names:
+            try:
+                source = FileSource(name, stdin=self._stdin)
+            except SourceError:
+                continue
+            normalizer = self._normalizer(source.identity, reference=source.modified)
+            try:
+                for block in source.blocks():
+                    last = max([last, *(r.time_unix_nano for r in normalizer.feed(block))])
+            except SourceError:
+                # What can be read of it is put out; the second reading tells what fails.
+                pass
+            finally:
+                source.close()
+            last = max([last, *(r.time_unix_nano for r in normalizer.flush())])
+        return last or time.time_ns()
 
     def _end_group(self, output: BinaryIO) -> None:
         if self._group is not None:
             signals: list[Signal] = []
             self._group.finish(0, signals.append)
-            output.write(encode_signals(_complete(signals)))
+            output.write(self._leave(signals))
 
     def _normalizer(
         self, identity: str, *, reference: float | None = None, live: bool = False
@@ -245,17 +287,34 @@ class _Plain:
 class _Derived:
     """Records with what is derived of them."""
 
-    def __init__(self, deriver: Deriver) -> None:
+    def __init__(self, deriver: Deriver, leave: Callable[[list[Signal]], bytes]) -> None:
         self._deriver = deriver
+        self._leave = leave
 
     def take(self, records: list[LogRecord]) -> bytes:
-        return encode_signals(_complete(self._deriver.take(records)))
+        return self._leave(self._deriver.take(records))
 
     def advance(self) -> bytes:
-        return encode_signals(_complete(self._deriver.advance(time.time_ns())))
+        return self._leave(self._deriver.advance(time.time_ns()))
 
     def finish(self) -> bytes:
-        return encode_signals(_complete(self._deriver.finish()))
+        return self._leave(self._deriver.finish())
+
+
+class _Shifted:
+    """Records at other times: all that is derived of them moves along."""
+
+    def __init__(self, form: _Form, shift: int) -> None:
+        self._form = form
+        self._shift = shift
+        self.advance = form.advance
+        self.finish = form.finish
+
+    def take(self, records: list[LogRecord]) -> bytes:
+        shift = self._shift
+        return self._form.take(
+            [replace(record, time_unix_nano=record.time_unix_nano + shift) for record in records]
+        )
 
 
 def _complete(signals: Iterable[Signal]) -> Iterable[Signal]:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
-from google.protobuf.json_format import Parse  # type: ignore[import-untyped]
+from google.protobuf.json_format import Parse
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace

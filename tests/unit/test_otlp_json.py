@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 
 import pytest
-from google.protobuf.json_format import Parse  # type: ignore[import-untyped]
+from google.protobuf.json_format import Parse
 from msgspec.structs import replace
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
