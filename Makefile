@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 INSTALLED = $(VENV)/.installed
 
-.PHONY: demo test lint format bench corpus clean
+.PHONY: demo test tools lint format bench bench-export corpus clean
 
 $(INSTALLED): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -17,6 +17,10 @@ demo: $(INSTALLED)
 
 test: $(INSTALLED)
 	$(BIN)/python -m pytest
+
+# The servers that the tests talk to, built with Go into a cache outside the tree.
+tools:
+	.ci/tools
 
 lint: $(INSTALLED)
 	$(BIN)/ruff format --check .
@@ -31,6 +35,10 @@ format: $(INSTALLED)
 bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks.throughput
 	$(BIN)/python -m benchmarks.growth
+
+# The ways to encode logs, against the Collector that `make tools` built.
+bench-export: $(INSTALLED)
+	$(BIN)/python -m benchmarks.export
 
 corpus: $(INSTALLED)
 	$(BIN)/python -m pytest tests/conformance/test_corpus.py --regenerate

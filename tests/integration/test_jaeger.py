@@ -63,8 +63,8 @@ def replayed(
         )
         assert (done.returncode, done.stderr) == (0, "")
         spans = {}
-        for name, path in zip(LOGS, paths, strict=True):
-            spans[name] = derived(path)
+        for name, file in zip(LOGS, paths, strict=True):
+            spans[name] = derived(file)
             last = spans[name][-1].trace_id
             wait_for(f"the last trace of {name}", lambda last=last: jaeger.trace(last))
         yield spans
