@@ -85,31 +85,33 @@ OK: Answer = (200, {}, b"")
 
 
 def test_a_batch_is_one_compressed_request() -> None:
-    """Protocol buffers in gzip, at the path of logs."""
+    """JSON in gzip, at the path of logs."""
     with receiving(OK) as receiver:
         exporter(receiver.url).export(records(3))
     ((path, headers, body),) = receiver.requests
     assert path == "/v1/logs"
-    assert headers["content-type"] == "application/x-protobuf"
-    request = ExportLogsServiceRequest.FromString(gzip.decompress(body))
-    found = request.resource_logs[0].scope_logs[0].log_records
-    assert [record.event_name for record in found] == ["vllm.kv_cache.capacity"] * 3
+    assert headers["content-type"] == "application/json"
+    (resource,) = json.loads(gzip.decompress(body))["resourceLogs"]
+    found = resource["scopeLogs"][0]["logRecords"]
+    assert [record["eventName"] for record in found] == ["vllm.kv_cache.capacity"] * 3
 
 
-def test_json_and_no_compression_are_there_for_the_asking() -> None:
+def test_protocol_buffers_and_no_compression_are_there_for_the_asking() -> None:
     """The standard variables say how."""
     environment = {
-        "OTEL_EXPORTER_OTLP_PROTOCOL": "http/json",
+        "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
         "OTEL_EXPORTER_OTLP_COMPRESSION": "none",
         "OTEL_EXPORTER_OTLP_HEADERS": "x-tenant=a%20b, authorization=Basic%20eDp5",
     }
     with receiving(OK) as receiver:
         exporter(receiver.url, environment).export(records())
     ((_, headers, body),) = receiver.requests
-    assert headers["content-type"] == "application/json"
+    assert headers["content-type"] == "application/x-protobuf"
     assert "content-encoding" not in headers
     assert (headers["x-tenant"], headers["authorization"]) == ("a b", "Basic eDp5")
-    assert json.loads(body)["resourceLogs"]
+    request = ExportLogsServiceRequest.FromString(body)
+    found = request.resource_logs[0].scope_logs[0].log_records
+    assert [record.event_name for record in found] == ["vllm.kv_cache.capacity"]
 
 
 @pytest.mark.parametrize("status", [429, 502, 503, 504])

@@ -38,7 +38,9 @@ class OtlpSettings(Struct, frozen=True):
     @classmethod
     def of(cls, endpoint: str | None, environment: Mapping[str, str]) -> OtlpSettings:
         """The settings of an option and an environment; raises ValueError for what is no such."""
-        named = _setting(environment, "PROTOCOL") or "http/protobuf"
+        # Of logs JSON costs half of what protocol buffers do, both ends counted: see
+        # benchmarks/export.py.
+        named = _setting(environment, "PROTOCOL") or "http/json"
         protocol = _PROTOCOLS.get(named)
         if protocol is None:
             known = ", ".join(_PROTOCOLS)
