@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import select
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, BinaryIO, NoReturn, Protocol
 
 from msgspec.structs import replace
@@ -266,8 +266,8 @@ class _Form(Protocol):
         """What is due, although no record comes that would show the time."""
         ...
 
-    def finish(self) -> bytes:
-        """What is still open at the end of the stream."""
+    def finish(self) -> Iterator[bytes]:
+        """What is still open at the end of the stream, in parts."""
         ...
 
 
@@ -280,8 +280,8 @@ class _Plain:
     def advance(self) -> bytes:
         return b""
 
-    def finish(self) -> bytes:
-        return b""
+    def finish(self) -> Iterator[bytes]:
+        return iter(())
 
 
 class _Derived:
@@ -297,8 +297,8 @@ class _Derived:
     def advance(self) -> bytes:
         return self._leave(self._deriver.advance(time.time_ns()))
 
-    def finish(self) -> bytes:
-        return self._leave(self._deriver.finish())
+    def finish(self) -> Iterator[bytes]:
+        return map(self._leave, self._deriver.drain())
 
 
 class _Shifted:
@@ -352,7 +352,9 @@ class _Stream:
     def flush(self) -> None:
         """Put out what is still open, unless the stream broke off within a block."""
         if not self._broken:
-            self._output.write(self._form.take(self.normalizer.flush()) + self._form.finish())
+            self._output.write(self._form.take(self.normalizer.flush()))
+            for text in self._form.finish():
+                self._output.write(text)
 
 
 class _Tail:

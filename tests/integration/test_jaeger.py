@@ -144,10 +144,9 @@ def test_jaeger_holds_the_requests_of_a_long_run(
     wanted = {span.span_id for span in replayed[LARGE] if span.kind == "server"}
     start, end = 1_796_000_000_000_000, 1_796_100_000_000_000
     found: set[str] = set()
-    traces = jaeger.search(
-        start=start, end=end, tags='{"vllm.span.source":"log","span.kind":"server"}'
-    )
-    for trace in traces:
-        found |= {span["spanID"] for span in trace["spans"]}
+    for outcome in ("completed", "unknown", "aborted", "failed"):
+        tag = f'{{"vllm.request.outcome":"{outcome}"}}'
+        for trace in jaeger.search(start=start, end=end, tags=tag):
+            found |= {span["spanID"] for span in trace["spans"]}
     assert wanted <= found
     assert len(wanted) > 2000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import msgspec
 from msgspec import Struct
@@ -15,6 +15,7 @@ from vllm_logpipe.derive.startup import Startup
 from vllm_logpipe.model import AttributeValue, LogRecord, Signal
 
 _decode = msgspec.json.Decoder(dict[str, AttributeValue]).decode
+_PART = 1000
 _MAX_SERVERS = 256
 _SUCCEEDED = 120 * NS
 """A server that has a successor and has been silent for so long has ended."""
@@ -67,6 +68,16 @@ class Server(Struct):
             self.requests.advance(now, emit)
         self._observe(signals, before)
         self.metrics.advance(now, emit)
+
+    def drain(self, count: int, signals: list[Signal]) -> bool:
+        """Emit a part of what is open at the end; gives whether there is more."""
+        if self.requests is not None and len(self.requests.open) > count:
+            before = len(signals)
+            self.requests.drain(count, signals.append)
+            self._observe(signals, before)
+            return True
+        self.finish(signals)
+        return False
 
     def finish(self, signals: list[Signal]) -> None:
         """Emit what is open: the server has ended, or the stream has."""
@@ -123,7 +134,9 @@ class Deriver:
                 if now // NS != self._second:
                     self._second = now // NS
                     self._advance(signals)
-            server = self._by_resource.get(record.resource_json) or self._server(record)
+            server = self._by_resource.get(record.resource_json)
+            if server is None:
+                server = self._server(record, signals)
             signals.append(server.take(record, _decode(record.attributes_json), signals))
         return signals
 
@@ -136,12 +149,18 @@ class Deriver:
 
     def finish(self) -> list[Signal]:
         """What is open, at the end of the stream."""
-        signals: list[Signal] = []
+        return [signal for signals in self.drain() for signal in signals]
+
+    def drain(self) -> Iterator[list[Signal]]:
+        """What is open, at the end of the stream, in parts of bounded size."""
         for server in self._servers.values():
-            server.finish(signals)
+            more = True
+            while more:
+                signals: list[Signal] = []
+                more = server.drain(_PART, signals)
+                yield signals
         self._servers.clear()
         self._by_resource.clear()
-        return signals
 
     def servers(self) -> list[Server]:
         """The state of all servers, in the order of their starts: data, to be put away."""
@@ -167,11 +186,13 @@ class Deriver:
             resource: other for resource, other in self._by_resource.items() if other is not server
         }
 
-    def _server(self, record: LogRecord) -> Server:
+    def _server(self, record: LogRecord, signals: list[Signal]) -> Server:
         """The server of a resource that is new: of another instance, or one that grew."""
         instance = str(record.resource.get("service.instance.id", ""))
         server = self._servers.get(instance)
         if server is None:
+            if len(self._servers) >= _MAX_SERVERS:
+                self._end(next(iter(self._servers.values())), signals)
             self._started += 1
             server = self._servers[instance] = Server(
                 instance,

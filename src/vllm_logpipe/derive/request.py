@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
-from msgspec import Struct, field
+import msgspec
+from msgspec import Struct
 
 from vllm_logpipe.derive.identifiers import span_id
 from vllm_logpipe.derive.machine import NS, rfc3339
@@ -22,10 +24,12 @@ Evidence: TypeAlias = Literal[
 ]
 
 _MAX_EVENTS = 64
+_encode = msgspec.msgpack.encode
+_decode = msgspec.msgpack.Decoder(dict[str, AttributeValue]).decode
 _FAILED = ("failed", "timed_out")
 
 
-class Request(Struct):
+class Request(Struct, gc=False):
     """A request from the first line that names it to the best evidence of its end."""
 
     id: str
@@ -37,9 +41,12 @@ class Request(Struct):
     """Time of the last record that names it."""
     start_evidence: str
     parent_span_id: str | None = None
-    internal: list[str] = field(default_factory=list)
-    attributes: dict[str, AttributeValue] = field(default_factory=dict)
-    events: list[SpanEvent] = field(default_factory=list)
+    internal: tuple[str, ...] = ()
+    packed: bytes = b""
+    """The attributes that its records gave, encoded: a hundred thousand requests may be open."""
+    reasons: tuple[str, ...] = ()
+    """Why its choices finished."""
+    events: tuple[SpanEvent, ...] = ()
     choices: int = 1
     finished: int = 0
     """Choices whose reason to finish was printed."""
@@ -56,10 +63,19 @@ class Request(Struct):
     evicted: bool = False
     resolution: float = 1.0
 
+    @property
+    def attributes(self) -> dict[str, AttributeValue]:
+        """What its records gave so far."""
+        return _decode(self.packed) if self.packed else {}
+
+    def add(self, attributes: Mapping[str, AttributeValue]) -> None:
+        """Take over attributes of a record."""
+        self.packed = _encode({**self.attributes, **attributes} if self.packed else attributes)
+
     def note(self, name: str, time: int, attributes: dict[str, AttributeValue]) -> None:
         """Add an event of the span."""
         if len(self.events) < _MAX_EVENTS:
-            self.events.append(SpanEvent(name, time, attributes))
+            self.events = (*self.events, SpanEvent(name, time, attributes))
 
     def end(self, outcome: Outcome, evidence: Evidence, time: int) -> None:
         """Take up evidence of the end: what is printed later decides."""
@@ -69,11 +85,12 @@ class Request(Struct):
         """The span of the request, and children where its timings were printed."""
         start = self.first
         end = max(start, self.ended or self.last)
-        lasted = self.attributes.get("vllm.request.duration")
+        given = self.attributes
+        lasted = given.get("vllm.request.duration")
         start_evidence = self.start_evidence
         if start_evidence == "timing" and isinstance(lasted, (int, float)) and lasted >= 0:
             start, start_evidence = end - round(lasted * NS), "end_less_latency"
-        attributes = self._given(model)
+        attributes = self._given(model, given)
         attributes["vllm.request.start_evidence"] = start_evidence
         failed = self.outcome in _FAILED
         operation = attributes.get("gen_ai.operation.name")
@@ -90,21 +107,25 @@ class Request(Struct):
             resource_json=resource_json,
             status="error" if failed else "unset",
             status_message=self.message if failed else None,
-            events=tuple(self.events),
+            events=self.events,
         )
-        return [span, *self._children(span)]
+        return [span, *self._children(span, given.get("vllm.request.time_to_first_token"))]
 
-    def _given(self, model: str | None) -> dict[str, AttributeValue]:
+    def _given(
+        self, model: str | None, given: dict[str, AttributeValue]
+    ) -> dict[str, AttributeValue]:
         attributes: dict[str, AttributeValue] = {
             "gen_ai.provider.name": "vllm",
             **({} if model is None else {"gen_ai.request.model": model}),
-            **self.attributes,
+            **given,
             "vllm.request.id": self.id,
             "vllm.request.outcome": self.outcome,
             "vllm.request.end_evidence": self.evidence,
             "vllm.span.source": "log",
             "vllm.span.clock.resolution": self.resolution,
         }
+        if self.reasons:
+            attributes["gen_ai.response.finish_reasons"] = [*self.reasons]
         if self.internal:
             attributes["vllm.request.internal_id"] = self.internal[0]
         if len(self.internal) > 1:
@@ -119,8 +140,7 @@ class Request(Struct):
             attributes["vllm.request.evicted"] = True
         return attributes
 
-    def _children(self, span: Span) -> list[Span]:
-        first_token = self.attributes.get("vllm.request.time_to_first_token")
+    def _children(self, span: Span, first_token: AttributeValue | None) -> list[Span]:
         if not isinstance(first_token, (int, float)) or first_token < 0:
             return []
         split = min(span.end_unix_nano, span.start_unix_nano + round(first_token * NS))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 from msgspec import Struct, field
 
@@ -21,6 +22,7 @@ from vllm_logpipe.semconv import ATTRIBUTES
 _MAX_OPEN = 100_000
 _MAX_RECENT = 20_000
 _MAX_ID = 512
+_MAX_REASONS = 64
 _GRACE = 5 * NS
 """Lines that belong to an end follow it within a moment: the next choice, the access line."""
 _AGE = 24 * 3600 * NS
@@ -169,6 +171,12 @@ class Requests(Struct):
             request.evicted = True
             self._leave(key, emit)
 
+    def drain(self, count: int, emit: Emit) -> bool:
+        """Emit as many of the oldest requests at the end; gives whether there are more."""
+        for key in [*islice(self.open, count)]:
+            self._leave(key, emit)
+        return bool(self.open)
+
     def finish(self, now: int, emit: Emit) -> None:
         """Emit all: what no line has ended stays of unknown outcome."""
         if self.access is not None:
@@ -271,7 +279,7 @@ class Requests(Struct):
         self.internal[bare] = key
         self.internal[internal] = key
         if internal not in request.internal and len(request.internal) < 1024:
-            request.internal.append(internal)
+            request.internal = (*request.internal, internal)
             if internal != bare:
                 request.note(
                     "vllm.request.added",
@@ -318,9 +326,8 @@ class Requests(Struct):
         kind = attributes.get("vllm.response.stream")
         reasons = attributes.get("gen_ai.response.finish_reasons")
         if isinstance(reasons, list):
-            held = request.attributes.setdefault("gen_ai.response.finish_reasons", [])
-            if isinstance(held, list) and len(held) < 64:
-                request.attributes["gen_ai.response.finish_reasons"] = [*held, *reasons]
+            if len(request.reasons) < _MAX_REASONS:
+                request.reasons = (*request.reasons, *map(str, reasons))
             request.finished += 1
         if kind == "delta" and request.finished < request.choices:
             return
@@ -387,7 +394,7 @@ class Requests(Struct):
         if len(request.internal) > 1 or request.streams:
             return
         request.streams = True
-        request.attributes.update(_http(access.attributes))
+        request.add(_http(access.attributes))
         if len(self.clients) < _MAX_OPEN:
             self.clients[access.client] = key
 
@@ -400,7 +407,7 @@ class Requests(Struct):
             return
         if request.start_evidence != "received" or not self._is_plain(request, access):
             return
-        request.attributes.update(_http(access.attributes))
+        request.add(_http(access.attributes))
         self._end(key, request, "completed", "access_log", access.time)
 
     def _is_plain(self, request: Request, access: _Access) -> bool:
@@ -485,7 +492,7 @@ class Requests(Struct):
         )
         operation = operation_of(without_child(name))
         if operation is not None:
-            request.attributes["gen_ai.operation.name"] = operation
+            request.add({"gen_ai.operation.name": operation})
         resolution = attributes.get("vllm.log.time.resolution")
         if isinstance(resolution, float):
             request.resolution = resolution
@@ -553,7 +560,7 @@ class Requests(Struct):
         request = self.open[key]
         request.last = max(request.last, record.time_unix_nano)
         if kept := _KEPT.intersection(attributes):
-            request.attributes.update({name: attributes[name] for name in sorted(kept)})
+            request.add({name: attributes[name] for name in sorted(kept)})
         return request
 
     def _fail(self, key: int, request: Request, record: LogRecord, attributes: Attributes) -> None:

@@ -121,9 +121,12 @@ class Startup(Struct):
     def _note(self, phase: str, place: int, now: int, attributes: Attributes) -> str:
         """Add a record to its phase; gives the phase's key."""
         process = str(attributes.get("process.pid", attributes.get("vllm.process.name", "")))[:256]
+        current = self.current.get(process)
+        if current is not None and place == 0:
+            # Settings are printed all along: they are the first phase only at the beginning.
+            phase, place = current, _ORDER[current]
         key = f"{process}\0{phase}"
         found = self.phases.get(key)
-        current = self.current.get(process)
         ahead = current is None or place >= _ORDER[current]
         if found is None:
             if len(self.phases) >= _MAX_PHASES:
