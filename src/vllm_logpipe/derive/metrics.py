@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping
+from math import isfinite
 from typing import TypeAlias
 
 from msgspec import Struct, field
@@ -215,7 +216,7 @@ class Metrics(Struct):
         engine = attributes.get("vllm.engine.index", attributes.get("vllm.rank.dp"))
         for name in sorted(_GAUGES.keys() & attributes.keys()):
             value = attributes[name]
-            if not isinstance(value, (int, float)):
+            if not isinstance(value, (int, float)) or not isfinite(value):
                 continue
             metric, kind = _GAUGES[name]
             values: dict[str, AttributeValue] = {}
