@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from vllm_logpipe import LogRecord
-from vllm_logpipe.model import Histogram, MetricPoint, Span, SpanEvent, SpanLink
+from vllm_logpipe.model import Histogram, MetricPoint, Signal, Span, SpanEvent, SpanLink
 from vllm_logpipe.sinks.signals import encode_signals
 
 RESOURCE = '{"service.name":"vllm"}'
 RECORD = LogRecord(1_000_000_000, 2_000_000_000, "INFO", 9, None, 'a "b"', "{}", RESOURCE)
 
 
-def decoded(*signals: Any) -> list[dict[str, Any]]:
+def decoded(*signals: Signal) -> list[dict[str, Any]]:
     """What the lines hold."""
     return [json.loads(line) for line in encode_signals(signals).splitlines()]
 
