@@ -17,8 +17,10 @@ from vllm_logpipe.model import AttributeValue, LogRecord, Signal
 _decode = msgspec.json.Decoder(dict[str, AttributeValue]).decode
 _PART = 1000
 _MAX_SERVERS = 256
-_SUCCEEDED = 120 * NS
+_SUCCEEDED = 600 * NS
 """A server that has a successor and has been silent for so long has ended."""
+_CROWDED = 120 * NS
+"""So long after another server's last record lines that name no process may be of either."""
 
 
 class Server(Struct):
@@ -26,6 +28,10 @@ class Server(Struct):
 
     instance: str
     last: int
+    """Time of its latest record."""
+    seen: int
+    """How far the stream had come then: streams of several servers need not be in order."""
+    ended: bool
     startup: Startup
     requests: Requests | None
     """None where no request spans are wanted, or vLLM makes them itself."""
@@ -38,6 +44,7 @@ class Server(Struct):
         """Take up a record; gives it with the span and the incident that it belongs to."""
         if record.time_unix_nano > self.last:
             self.last = record.time_unix_nano
+        self.ended = False
         emit = signals.append
         self.metrics.take(record, attributes, emit)
         before = len(signals)
@@ -56,7 +63,8 @@ class Server(Struct):
         return _placed(record, context, incident)
 
     def advance(self, now: int, signals: list[Signal]) -> None:
-        """Note that event time has come to `now`."""
+        """Note that the stream has come to `now`."""
+        now = self.last + now - self.seen
         emit = signals.append
         before = len(signals)
         self.incidents.advance(now, emit)
@@ -137,6 +145,7 @@ class Deriver:
             server = self._by_resource.get(record.resource_json)
             if server is None:
                 server = self._server(record, signals)
+            server.seen = self._now
             signals.append(server.take(record, _decode(record.attributes_json), signals))
         return signals
 
@@ -154,7 +163,7 @@ class Deriver:
     def drain(self) -> Iterator[list[Signal]]:
         """What is open, at the end of the stream, in parts of bounded size."""
         for server in self._servers.values():
-            more = True
+            more = not server.ended
             while more:
                 signals: list[Signal] = []
                 more = server.drain(_PART, signals)
@@ -168,6 +177,8 @@ class Deriver:
 
     def restore(self, servers: Iterable[Server]) -> None:
         """Go on with the state that `servers` gave."""
+        servers = [*servers]
+        self._now = max([self._now, *(server.seen for server in servers)])
         self._servers = {server.instance: server for server in servers}
         self._by_resource = {}
         self._started = max(self._started, *(s.startup.number for s in self._servers.values()), 0)
@@ -175,11 +186,24 @@ class Deriver:
     def _advance(self, signals: list[Signal]) -> None:
         latest = len(self._servers) - 1
         for place, server in enumerate([*self._servers.values()]):
+            if server.ended:
+                continue
             server.advance(self._now, signals)
-            if place < latest and self._now - server.last > _SUCCEEDED:
-                self._end(server, signals)
+            if place < latest and self._now - server.seen > _SUCCEEDED:
+                # It may still come back: two servers can share a stream.
+                server.finish(signals)
+                server.ended = True
+        if latest:
+            self._look_around()
 
-    def _end(self, server: Server, signals: list[Signal]) -> None:
+    def _look_around(self) -> None:
+        """Tell the machines whether several servers print to the stream just now."""
+        active = [s for s in self._servers.values() if self._now - s.seen < _CROWDED]
+        for server in active:
+            if server.requests is not None:
+                server.requests.crowded = len(active) > 1
+
+    def _drop(self, server: Server, signals: list[Signal]) -> None:
         server.finish(signals)
         del self._servers[server.instance]
         self._by_resource = {
@@ -192,17 +216,20 @@ class Deriver:
         server = self._servers.get(instance)
         if server is None:
             if len(self._servers) >= _MAX_SERVERS:
-                self._end(next(iter(self._servers.values())), signals)
+                self._drop(next(iter(self._servers.values())), signals)
             self._started += 1
             server = self._servers[instance] = Server(
                 instance,
                 record.time_unix_nano,
-                Startup(instance, self._started),
-                None if self._request_spans is False else Requests(instance),
-                self._group or Incidents(instance),
-                Metrics(self._started),
-                self._request_spans is None,
+                self._now,
+                ended=False,
+                startup=Startup(instance, self._started),
+                requests=None if self._request_spans is False else Requests(instance),
+                incidents=self._group or Incidents(instance),
+                metrics=Metrics(self._started),
+                defers=self._request_spans is None,
             )
+            self._look_around()
         self._by_resource[record.resource_json] = server
         return server
 

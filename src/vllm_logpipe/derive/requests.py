@@ -136,6 +136,8 @@ class Requests(Struct):
     looked: int = 0
     """When it was looked for requests that have been open for too long."""
     stopping: bool = False
+    crowded: bool = False
+    """Whether another server prints to the stream: a line of no process may then be its."""
     single: bool = False
     """Whether one process serves the API, as V1's prefix tells: else its lines tell no
     neighbourhood."""
@@ -365,6 +367,8 @@ class Requests(Struct):
             self._complete_by_access(self.access)
         self.access = None
         path = attributes.get("url.path")
+        if self.crowded:
+            return None
         if not self.clients and path not in _GENERATING:
             return None
         client = f"{attributes.get('client.address')}:{attributes.get('client.port')}"
