@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 INSTALLED = $(VENV)/.installed
 
-.PHONY: demo test tools lint format bench bench-export corpus clean
+.PHONY: demo test tools lint format bench bench-export fuzz corpus clean
 
 $(INSTALLED): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -40,6 +40,11 @@ bench: $(INSTALLED)
 # The ways to encode logs, against the Collector that `make tools` built.
 bench-export: $(INSTALLED)
 	$(BIN)/python -m benchmarks.export
+
+# Mutated streams; faults are written to tests/fuzz/recorded, which the tests replay.
+MINUTES ?= 60
+fuzz: $(INSTALLED)
+	$(BIN)/python -m tests.fuzz --minutes $(MINUTES)
 
 corpus: $(INSTALLED)
 	$(BIN)/python -m pytest tests/conformance/test_corpus.py --regenerate

@@ -8,11 +8,13 @@ from pathlib import Path
 
 LIMIT_KIB = 300 * 1024
 PEAK = """
-import resource, sys
+import sys
+from pathlib import Path
 from vllm_logpipe.__main__ import main
 sys.argv = ["vllm-logpipe", "normalize", sys.argv[1], "--signals"]
 status = main()
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)
+lines = Path("/proc/self/status").read_text().splitlines()
+print(next(line.split()[1] for line in lines if line.startswith("VmHWM")), file=sys.stderr)
 sys.exit(status)
 """
 HEAD = "(APIServer pid=1) INFO 12-01 10:{:02d}:{:02d} [x.py:1] "

@@ -1,0 +1,1 @@
+"""Mutated streams against the properties that hold for any input."""
