@@ -34,6 +34,7 @@ format: $(INSTALLED)
 
 bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks.throughput
+	$(BIN)/python -m benchmarks.signals
 	$(BIN)/python -m benchmarks.growth
 
 # The ways to encode logs, against the Collector that `make tools` built.

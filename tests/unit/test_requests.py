@@ -430,21 +430,29 @@ def test_a_server_that_traces_itself_has_no_request_spans_unless_asked_for() -> 
 
 
 def test_requests_without_end_are_given_up_in_order() -> None:
-    """The oldest leaves as incomplete when too many are open."""
+    """The oldest leave as incomplete when too many are open."""
     machine = Requests("x")
     normalizer = Normalizer("x", year=2026)
-    text = "".join(line(0, received(f"cmpl-{n}-0")) for n in range(3))
+    (record,) = [*normalizer.feed(line(0, received("cmpl-0-0")).encode()), *normalizer.flush()]
+    given = {**record.attributes}
     signals: list[Signal] = []
-    records = [*normalizer.feed(text.encode()), *normalizer.flush()]
-    machine.take(records[0], records[0].attributes, signals.append)
-    spare = machine.open[1]
-    for number in range(2, 100_002):
-        machine.open[number] = spare
-    machine.take(records[1], records[1].attributes, signals.append)
-    (span,) = signals
-    assert isinstance(span, Span)
+    for number in range(100_001):
+        given["vllm.request.id"] = f"cmpl-{number}-0"
+        machine.take(record, given, signals.append)
+    assert len(machine.open) <= 100_000
+    assert len(signals) == 1000
+    for number, span in enumerate(signals):
+        assert isinstance(span, Span)
+        assert span.attributes["vllm.request.id"] == f"cmpl-{number}-0"
+        assert span.attributes["vllm.request.evicted"] is True
+        assert span.attributes["vllm.request.outcome"] == "unknown"
+
+
+def test_a_request_of_yesterday_is_given_up() -> None:
+    """What has been open for more than a day has been forgotten by its server too."""
+    text = line(0, received("cmpl-a-0")) + line(30, "Nothing to see").replace("12-01", "12-03")
+    (span,) = spans_of(text + line(40, received("cmpl-b-0")).replace("12-01", "12-03"))[:1]
     assert span.attributes["vllm.request.evicted"] is True
-    assert span.attributes["vllm.request.outcome"] == "unknown"
 
 
 def test_state_can_be_put_away_and_taken_up_again() -> None:

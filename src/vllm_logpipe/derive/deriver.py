@@ -122,7 +122,7 @@ class Deriver:
         self._by_resource: dict[str, Server] = {}
         self._started = 0
         self._now = 0
-        self._second = 0
+        self._next = 0
 
     def take(self, records: Iterable[LogRecord]) -> list[Signal]:
         """The records, each with its trace and incident, and what they complete, in order."""
@@ -131,8 +131,8 @@ class Deriver:
             now = record.time_unix_nano
             if now > self._now:
                 self._now = now
-                if now // NS != self._second:
-                    self._second = now // NS
+                if now >= self._next:
+                    self._next = now - now % NS + NS
                     self._advance(signals)
             server = self._by_resource.get(record.resource_json)
             if server is None:

@@ -23,4 +23,4 @@ def trace_and_span_id(*parts: object) -> tuple[str, str]:
 
 def _digest(parts: tuple[object, ...], size: int) -> str:
     text = "\0".join(map(str, parts))
-    return blake2b(text.encode(errors="backslashreplace"), digest_size=size).hexdigest()
+    return blake2b(text.encode("utf-8", "backslashreplace"), digest_size=size).hexdigest()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping
+from math import isfinite
 from typing import TypeAlias
 
 from msgspec import Struct, field
@@ -244,7 +245,7 @@ class Metrics(Struct):
     def _measure(self, record: LogRecord, attributes: Attributes, emit: Emit) -> None:
         engine = attributes.get("vllm.engine.index", attributes.get("vllm.rank.dp"))
         for name, value in attributes.items():
-            if name not in _GAUGES or not isinstance(value, (int, float)):
+            if name not in _GAUGES or not isinstance(value, (int, float)) or not isfinite(value):
                 continue
             metric, kind = _GAUGES[name]
             values: dict[str, AttributeValue] = {}

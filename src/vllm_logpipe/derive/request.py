@@ -41,7 +41,10 @@ class Request(Struct, gc=False):
     """Time of the last record that names it."""
     start_evidence: str
     parent_span_id: str | None = None
+    aliases: tuple[str, ...] = ()
+    """Further ids that it is known by."""
     internal: tuple[str, ...] = ()
+    operation: str | None = None
     packed: bytes = b""
     """The attributes that its records gave, encoded: a hundred thousand requests may be open."""
     reasons: tuple[str, ...] = ()
@@ -70,7 +73,9 @@ class Request(Struct, gc=False):
 
     def add(self, attributes: Mapping[str, AttributeValue]) -> None:
         """Take over attributes of a record."""
-        self.packed = _encode({**self.attributes, **attributes} if self.packed else attributes)
+        if self.packed:
+            attributes = {**_decode(self.packed), **attributes}
+        self.packed = _encode(attributes)
 
     def note(self, name: str, time: int, attributes: dict[str, AttributeValue]) -> None:
         """Add an event of the span."""
@@ -116,7 +121,6 @@ class Request(Struct, gc=False):
     ) -> dict[str, AttributeValue]:
         attributes: dict[str, AttributeValue] = {
             "gen_ai.provider.name": "vllm",
-            **({} if model is None else {"gen_ai.request.model": model}),
             **given,
             "vllm.request.id": self.id,
             "vllm.request.outcome": self.outcome,
@@ -124,6 +128,10 @@ class Request(Struct, gc=False):
             "vllm.span.source": "log",
             "vllm.span.clock.resolution": self.resolution,
         }
+        if model is not None:
+            attributes.setdefault("gen_ai.request.model", model)
+        if self.operation is not None:
+            attributes.setdefault("gen_ai.operation.name", self.operation)
         if self.reasons:
             attributes["gen_ai.response.finish_reasons"] = [*self.reasons]
         if self.internal:

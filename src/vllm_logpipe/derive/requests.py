@@ -20,12 +20,14 @@ from vllm_logpipe.model import AttributeValue, LogRecord
 from vllm_logpipe.semconv import ATTRIBUTES
 
 _MAX_OPEN = 100_000
+_EVICTED = 1000
 _MAX_RECENT = 20_000
 _MAX_ID = 512
 _MAX_REASONS = 64
 _GRACE = 5 * NS
 """Lines that belong to an end follow it within a moment: the next choice, the access line."""
 _AGE = 24 * 3600 * NS
+_LOOK = 60 * NS
 _SETTLED = 2 * NS
 """The engine's counts are taken a moment before they are printed."""
 
@@ -131,6 +133,8 @@ class Requests(Struct):
     clients: dict[str, int] = field(default_factory=dict)
     """The streaming request of each client's connection."""
     engines: set[str] = field(default_factory=set)
+    looked: int = 0
+    """When it was looked for requests that have been open for too long."""
     stopping: bool = False
     single: bool = False
     """Whether one process serves the API, as V1's prefix tells: else its lines tell no
@@ -164,12 +168,13 @@ class Requests(Struct):
         """Emit what has ended and is complete, and what has been open for too long."""
         for key in [key for key, time in self.due.items() if time <= now]:
             self._leave(key, emit)
-        while self.open:
-            key, request = next(iter(self.open.items()))
-            if now - request.last <= _AGE:
-                break
-            request.evicted = True
-            self._leave(key, emit)
+        if now - self.looked < _LOOK:
+            return
+        self.looked = now
+        for key, request in [*islice(self.open.items(), _EVICTED)]:
+            if now - request.last > _AGE:
+                request.evicted = True
+                self._leave(key, emit)
 
     def drain(self, count: int, emit: Emit) -> bool:
         """Emit as many of the oldest requests at the end; gives whether there are more."""
@@ -273,7 +278,9 @@ class Requests(Struct):
             key = self._unadded(internal)
         if key is None:
             key = self._open(internal, "added", record, attributes, emit)
-            for name in external_names(internal)[:-1]:
+            aliases = external_names(internal)[:-1]
+            self.open[key].aliases = aliases
+            for name in aliases:
                 self.external.setdefault(name, []).append(key)
         request = self._touch(key, record, attributes)
         self.internal[bare] = key
@@ -413,8 +420,7 @@ class Requests(Struct):
     def _is_plain(self, request: Request, access: _Access) -> bool:
         """Whether the access line can be the request's, by what each is about."""
         chat = access.path != "/v1/completions"
-        operation = request.attributes.get("gen_ai.operation.name")
-        return operation == ("chat" if chat else "text_completion")
+        return request.operation == ("chat" if chat else "text_completion")
 
     def _take_stats(self, record: LogRecord, attributes: Attributes, emit: Emit) -> None:
         """An engine without requests has ended all that were added before."""
@@ -474,9 +480,10 @@ class Requests(Struct):
         emit: Emit,
     ) -> int:
         if len(self.open) >= _MAX_OPEN:
-            oldest = next(iter(self.open))
-            self.open[oldest].evicted = True
-            self._leave(oldest, emit)
+            # Many at once: each look for the oldest passes the places of those that have left.
+            for oldest in [*islice(self.open, _EVICTED)]:
+                self.open[oldest].evicted = True
+                self._leave(oldest, emit)
         self.number += 1
         uid = str(attributes.get("log.record.uid", record.time_unix_nano))
         trace, span = trace_and_span_id(self.instance, name, uid)
@@ -490,9 +497,7 @@ class Requests(Struct):
             last=record.time_unix_nano,
             start_evidence=evidence,
         )
-        operation = operation_of(without_child(name))
-        if operation is not None:
-            request.add({"gen_ai.operation.name": operation})
+        request.operation = operation_of(without_child(name))
         resolution = attributes.get("vllm.log.time.resolution")
         if isinstance(resolution, float):
             request.resolution = resolution
@@ -510,7 +515,7 @@ class Requests(Struct):
         if held is not None and held[1] == place - 1:
             trace = held[0]
         if len(self.batches) >= _MAX_RECENT:
-            self.batches.pop(next(iter(self.batches)))
+            self.batches = dict(islice(self.batches.items(), _MAX_RECENT // 2, None))
         self.batches[whole] = (trace, place)
         return trace
 
@@ -581,26 +586,28 @@ class Requests(Struct):
 
     def _leave(self, key: int, emit: Emit) -> None:
         request = self.open.pop(key)
-        self.due.pop(key, None)
-        self.awaited.pop(key, None)
+        if request.ended:
+            self.due.pop(key, None)
+        if self.awaited:
+            self.awaited.pop(key, None)
         for span in request.spans(self.model, self.resource_json):
             emit(span)
+        for name in (request.id, *request.aliases):
+            keys = self.external[name]
+            keys.remove(key)
+            if not keys:
+                del self.external[name]
+        if len(self.recent) >= _MAX_RECENT:
+            self.recent = dict(islice(self.recent.items(), _MAX_RECENT // 2, None))
+        recent = self.recent
         context = Context(request.trace_id, request.span_id)
-        names = {request.id, *external_names(request.id)}
+        recent[request.id] = context
         for internal in request.internal:
-            names.update((internal, without_child(internal), *external_names(internal)))
-        for name in names:
-            keys = self.external.get(name)
-            if keys is not None and key in keys:
-                keys.remove(key)
-                if not keys:
-                    del self.external[name]
-            if self.internal.get(name) == key:
-                del self.internal[name]
-        while len(self.recent) >= _MAX_RECENT:
-            del self.recent[next(iter(self.recent))]
-        for name in (request.id, *request.internal[:8]):
-            self.recent[name] = context
+            for name in (internal, without_child(internal)):
+                if self.internal.get(name) == key:
+                    del self.internal[name]
+        for internal in request.internal[:8]:
+            recent[internal] = context
 
 
 _ENDINGS = frozenset({"vllm.request.generated", "vllm.request.finished", "vllm.request.timing"})

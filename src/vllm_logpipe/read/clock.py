@@ -190,7 +190,7 @@ class Clock:
 def rfc3339(time_unix_nano: int) -> str:
     """A time as RFC 3339 UTC with nine decimals, or none for whole seconds."""
     second, fraction = divmod(time_unix_nano, NS)
-    text = _second_text(second)
+    text = _SECOND_TEXTS.get(second) or _second_text(second)
     return f"{text}.{fraction:09d}Z" if fraction else f"{text}Z"
 
 
