@@ -125,6 +125,57 @@ def test_routes_without_end_become_one_series() -> None:
     assert sum(v for v in values.values() if isinstance(v, int)) == 5000
 
 
+def test_ids_in_paths_use_up_no_routes() -> None:
+    """However many responses were fetched, a route that comes later is still named."""
+    text = line(0, STATS) + "".join(
+        access(f"/v1/responses/resp_8e00aa11bb22{n:04x}", method="GET") for n in range(1500)
+    )
+    assert last_values(text + access("/v1/completions"), "vllm.http.responses") == {
+        ("/v1/responses/{id}", 200): 1500,
+        ("/v1/completions", 200): 1,
+    }
+
+
+def test_levels_without_end_become_one_series() -> None:
+    """A program names its levels as it likes; all records are counted all the same."""
+    machine = Metrics()
+    (record,) = Normalizer("x", year=2026).feed(line(0, "x").encode() * 2)
+    signals: list[Signal] = []
+    for number in range(1000):
+        named = msgspec.structs.replace(record, severity_text=f"LEVEL{number}")
+        machine.take(named, named.attributes, signals.append)
+    machine.finish(0, signals.append)
+    points = [s for s in signals if isinstance(s, MetricPoint) and s.name == "vllm.log.records"]
+    assert len(points) <= 100
+    assert sum(p.value for p in points if isinstance(p.value, int)) == 1000
+    assert points[-1].attributes == {"otel.metric.overflow": True}
+
+
+def test_memory_of_old_and_new_profiles_is_measured() -> None:
+    """What profiling found is a gauge; the sizes that it proposes are none."""
+    split = (
+        "model weights take 14.25GiB; non_torch_memory takes 0.06GiB; PyTorch activation peak"
+        " memory takes 0.45GiB; the rest of the memory reserved for KV Cache is 56.48GiB."
+    )
+    assert last_values(line(0, split), "vllm.engine.kv_cache.memory") == {(): 60644938220}
+    queues = "Running queue: 16 requests, waiting queue: 3 requests, free blocks: 4/128"
+    assert last_values(line(0, queues), "vllm.engine.requests") == {
+        ("running",): 16,
+        ("waiting",): 3,
+    }
+    proposal = (
+        "Free memory on device (78.5/79.15 GiB) on startup. Desired GPU memory utilization is"
+        " (0.9, 71.24 GiB). Actual usage is 14.25 GiB for weight, 0.45 GiB for peak activation,"
+        " 0.06 GiB for non-torch memory, and 0.93 GiB for CUDAGraph memory. "
+        "Replace gpu_memory_utilization config with `--kv-cache-memory=59000000000` "
+        "(54.95 GiB) to fit into requested memory, or `--kv-cache-memory=66000000000` "
+        "(61.47 GiB) to fully utilize gpu memory. Current kv cache memory in use is 56.48 "
+        "GiB."
+    )
+    assert last_values(line(0, proposal), "vllm.log.unrecognised") == {}
+    assert last_values(line(0, proposal), "vllm.engine.kv_cache.memory") == {(): 60644938220}
+
+
 def test_printed_timings_fill_histograms() -> None:
     """Durations and tokens come only from lines that print them."""
     text = line(9, TIMING) + line(10, TIMING.replace("2.25s", "30.0s"))
@@ -199,6 +250,8 @@ def test_series_without_end_overflow_into_one() -> None:
     assert len(points) == 2001
     overflow = [p.value for p in points if p.attributes == {"otel.metric.overflow": True}]
     assert overflow == [1000]
+    lost = [s for s in signals if isinstance(s, MetricPoint) and s.name == "vllm.derived.evicted"]
+    assert [(p.attributes, p.value) for p in lost] == [({"vllm.derived.kind": "series"}, 1000)]
 
 
 def test_state_can_be_put_away_and_taken_up_again() -> None:

@@ -120,6 +120,47 @@ def test_a_start_without_an_end_leaves_as_what_it_is(more: str, outcome: str) ->
     assert root.status == "unset"
 
 
+READY_ENGINE = line(
+    61, "init engine (profile, create kv cache, warmup model) took 21.5 seconds", ENGINE
+)
+
+
+@pytest.mark.parametrize(
+    ("more", "outcome"),
+    [
+        ("", "unknown"),
+        (line(63, "[shutdown] API server: shutdown triggered"), "stopped"),
+        (READY, "ready"),
+    ],
+)
+def test_a_server_is_not_ready_because_its_engine_is(more: str, outcome: str) -> None:
+    """A server with an API says so itself."""
+    root, *_ = spans_of(START + READY_ENGINE + more)
+    assert root.attributes["vllm.startup.outcome"] == outcome
+
+
+def test_a_program_without_a_server_is_ready_with_its_engine() -> None:
+    """That is all that can be seen of it."""
+    without = "".join(START.splitlines(keepends=True)[1:])
+    root, *_ = spans_of(without + READY_ENGINE)
+    assert root.attributes["vllm.startup.outcome"] == "ready"
+
+
+def test_no_phase_ends_after_the_start() -> None:
+    """A duration that is finer than the printed times does not push a phase past the root."""
+    before = "".join(START.splitlines(keepends=True)[:-1])
+    ranks = line(
+        61, "rank 0 in world size 1 is assigned as DP rank 0, PP rank 0, TP rank 0", ENGINE
+    )
+    took = line(
+        75, "init engine (profile, create kv cache, warmup model) took 14.4 seconds", ENGINE
+    )
+    root, *phases = spans_of(before + ranks + took + READY)
+    (cache,) = [p for p in phases if p.name == "vllm.startup.kv_cache"]
+    assert cache.end_unix_nano == root.end_unix_nano
+    assert max(p.end_unix_nano for p in phases) <= root.end_unix_nano
+
+
 def test_a_log_that_begins_while_serving_shows_no_start() -> None:
     """What cannot be seen is not made up."""
     text = line(0, "Added request cmpl-1-0.") * 3 + line(5, "Received request x: params: y")

@@ -18,6 +18,8 @@ _INTERVAL = 10 * NS
 """Counters leave at most so often in event time: as often as vLLM prints its own stats."""
 _MAX_SERIES = 2000
 _MAX_ROUTES = 200
+_MAX_PATHS = 1000
+_MAX_KINDS = 64
 _METRICS = {metric.name: metric for metric in METRICS}
 _OVERFLOW: tuple[str | int, ...] = ()
 _GAUGES: dict[str, tuple[str, str | None]] = {
@@ -55,7 +57,14 @@ _GAUGES: dict[str, tuple[str, str | None]] = {
     },
 }
 """By the attribute of a record the gauge that it sets, and the value of its first attribute."""
-_MEASURED = ("vllm.engine.", "vllm.kv_cache.", "vllm.memory.", "vllm.offload.")
+_MEASURED = (
+    "vllm.engine.",
+    "vllm.kv_cache.",
+    "vllm.memory.",
+    "vllm.offload.",
+    "vllm.profile.",
+    "vllm.scheduler.",
+)
 _REPEATS = "vllm.log.repeat.count"
 
 Series: TypeAlias = tuple[str | int, ...]
@@ -87,13 +96,15 @@ class Metrics(Struct):
     last: int = 0
     told: int = 0
     resource_json: str = "{}"
-    records: dict[tuple[str, str], int] = field(default_factory=dict)
+    records: dict[Series, int] = field(default_factory=dict)
     """Records by level and format: counted apart, as every record passes here."""
-    records_told: dict[tuple[str, str], int] = field(default_factory=dict)
+    records_told: dict[Series, int] = field(default_factory=dict)
     counts: dict[str, dict[Series, Count]] = field(default_factory=dict)
     distributions: dict[str, dict[Series, Distribution]] = field(default_factory=dict)
     series: int = 0
-    routes: dict[str, str] = field(default_factory=dict)
+    paths: dict[str, str] = field(default_factory=dict)
+    """The routes of the latest paths, so that each is worked out once."""
+    routes: set[str] = field(default_factory=set)
     preemptions: dict[str, int] = field(default_factory=dict)
 
     def take(self, record: LogRecord, attributes: Attributes, emit: Emit) -> None:
@@ -105,11 +116,16 @@ class Metrics(Struct):
         if record.time_unix_nano > self.last:
             self.last = record.time_unix_nano
         self.resource_json = record.resource_json
-        repeats = attributes.get(_REPEATS, 1)
-        count = repeats if isinstance(repeats, int) else 1
-        form = attributes.get("vllm.log.format")
-        kind = (record.severity_text or "none", form if isinstance(form, str) else "")
-        self.records[kind] = self.records.get(kind, 0) + count
+        count = 1
+        if _REPEATS in attributes:
+            repeats = attributes[_REPEATS]
+            count = repeats if isinstance(repeats, int) else 1
+        kind: Series = (record.severity_text or "none", str(attributes.get("vllm.log.format", "")))
+        before = self.records.get(kind)
+        if before is not None:
+            self.records[kind] = before + count
+        else:
+            self._count_new_kind(kind, count)
         event = record.event_name
         if event is None:
             self._add("vllm.log.unrecognised", (), count)
@@ -157,6 +173,13 @@ class Metrics(Struct):
         """Emit what has changed since the last time."""
         self._tell(self.last, emit)
 
+    def _count_new_kind(self, kind: Series, count: int) -> None:
+        """Programs name their levels as they like: what comes after the limit counts together."""
+        if len(self.records) >= _MAX_KINDS:
+            kind = _OVERFLOW
+            self._evicted()
+        self.records[kind] = self.records.get(kind, 0) + count
+
     def _tell(self, now: int, emit: Emit) -> None:
         self.told = now
         for kind, value in self.records.items():
@@ -197,8 +220,15 @@ class Metrics(Struct):
     def _admitted(self, values: Series, series: Mapping[Series, object]) -> Series:
         """The series itself, or the one of all that came too late."""
         if self.series >= _MAX_SERIES and values and values not in series:
+            self._evicted()
             return _OVERFLOW
         return values
+
+    def _evicted(self) -> None:
+        """Note that a value has lost its series; what counts that is bounded itself."""
+        lost = self.counts.setdefault("vllm.derived.evicted", {}).setdefault(("series",), Count())
+        lost.value += 1
+        lost.dirty = True
 
     def _distribute(self, name: str, values: Series, value: float) -> None:
         bounds = _METRICS[name].bounds
@@ -214,9 +244,8 @@ class Metrics(Struct):
 
     def _measure(self, record: LogRecord, attributes: Attributes, emit: Emit) -> None:
         engine = attributes.get("vllm.engine.index", attributes.get("vllm.rank.dp"))
-        for name in sorted(_GAUGES.keys() & attributes.keys()):
-            value = attributes[name]
-            if not isinstance(value, (int, float)) or not isfinite(value):
+        for name, value in attributes.items():
+            if name not in _GAUGES or not isinstance(value, (int, float)) or not isfinite(value):
                 continue
             metric, kind = _GAUGES[name]
             values: dict[str, AttributeValue] = {}
@@ -244,18 +273,25 @@ class Metrics(Struct):
             self._add("vllm.preemptions", _engine(engine), total - before)
 
     def _count_response(self, attributes: Attributes, count: int) -> None:
-        path = attributes.get("url.path", "")
-        route = self.routes.get(path)  # type: ignore[arg-type]
+        path = str(attributes.get("url.path", ""))
+        route = self.paths.get(path)
         if route is None:
-            path = str(path)
-            route = route_of(path)
-            if len(self.routes) < _MAX_ROUTES:
-                self.routes[path] = route
-            elif route not in self.routes.values():
-                route = OTHER
+            route = self._route(path)
         status = attributes.get("http.response.status_code")
         code = status if isinstance(status, int) else 0
         self._add("vllm.http.responses", (route, code), count)
+
+    def _route(self, path: str) -> str:
+        """The route of a path; of routes, not of paths, there is a limit."""
+        route = route_of(path)
+        if route not in self.routes:
+            if len(self.routes) >= _MAX_ROUTES:
+                return OTHER
+            self.routes.add(route)
+        if len(self.paths) >= _MAX_PATHS:
+            self.paths.clear()
+        self.paths[path] = route
+        return route
 
     def _time_request(self, attributes: Attributes) -> None:
         model = _text(attributes, "gen_ai.request.model")
@@ -276,7 +312,7 @@ class Metrics(Struct):
 
 def _named(name: str, values: Series) -> dict[str, AttributeValue]:
     names = _METRICS[name].attributes
-    if not values and names and names != ("vllm.engine.index",):
+    if not values and names:
         return {"otel.metric.overflow": True}
     return {key: value for key, value in zip(names, values, strict=False) if value != ""}
 
@@ -286,4 +322,4 @@ def _text(attributes: Attributes, name: str, default: str = "") -> str:
 
 
 def _engine(engine: AttributeValue | None) -> Series:
-    return (engine,) if isinstance(engine, int) else ()
+    return (engine if isinstance(engine, int) else "",)

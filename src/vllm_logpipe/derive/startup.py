@@ -49,7 +49,9 @@ class Startup(Struct):
     current: dict[str, str] = field(default_factory=dict)
     """The latest phase that each process has come to."""
     ready: bool = False
-    """Whether an engine was ready: of a server without an API that is all that can be seen."""
+    """Whether an engine was ready: of a program without an API that is all that can be seen."""
+    serves: bool = False
+    """Whether it is an API server: that is not ready until it says so, or serves."""
     stopped: bool = False
     error_type: str | None = None
     message: str | None = None
@@ -84,6 +86,8 @@ class Startup(Struct):
             self._end(emit, "ready")
         elif event == "vllm.engine.ready":
             self.ready = True
+        elif event == "vllm.server.banner":
+            self.serves = True
         return context
 
     def advance(self, now: int, emit: Emit) -> None:
@@ -103,7 +107,7 @@ class Startup(Struct):
         self.last = max(self.last, now if self.error_type else self.last)
         if self.error_type is not None:
             outcome = "failed"
-        elif self.ready:
+        elif self.ready and not self.serves:
             outcome = "ready"
         else:
             outcome = "stopped" if self.stopped else "unknown"
@@ -167,6 +171,7 @@ class Startup(Struct):
             "vllm.span.clock.resolution": self.resolution,
         }
         start = min([self.first, *(phase.first for phase in phases.values())])
+        end = max(self.last, start)
         failed = outcome == "failed"
         root: dict[str, AttributeValue] = {
             **common,
@@ -185,7 +190,7 @@ class Startup(Struct):
                 parent_span_id=None,
                 kind="internal",
                 start_unix_nano=start,
-                end_unix_nano=max(self.last, start),
+                end_unix_nano=end,
                 attributes=root,
                 resource_json=self.resource_json,
                 status=status,
@@ -202,8 +207,8 @@ class Startup(Struct):
                     span_id=self._span(key),
                     parent_span_id=self._span(""),
                     kind="internal",
-                    start_unix_nano=phase.first,
-                    end_unix_nano=phase.last,
+                    start_unix_nano=min(phase.first, end),
+                    end_unix_nano=min(phase.last, end),
                     attributes={
                         **common,
                         "vllm.phase": phase.name,
