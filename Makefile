@@ -16,7 +16,7 @@ demo: $(INSTALLED)
 	$(BIN)/vllm-logpipe normalize examples/kv-cache-too-small.log --to text
 
 test: $(INSTALLED)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 # The servers that the tests talk to, built with Go into a cache outside the tree.
 tools:

@@ -1414,6 +1414,12 @@ ATTRIBUTES: tuple[Attribute, ...] = (
         "The Python logger, where the line names it.",
     ),
     Attribute(
+        "vllm.log.prefix",
+        "string",
+        "",
+        "The text that VLLM_LOGGING_PREFIX puts before the header.",
+    ),
+    Attribute(
         "vllm.log.refreshes",
         "int",
         "{refresh}",

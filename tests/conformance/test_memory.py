@@ -39,7 +39,7 @@ def test_a_hundred_thousand_open_requests_fit(tmp_path: Path) -> None:
     """Requests that no line ends are held, and given up when there are too many."""
     path = tmp_path / "open.log"
     with path.open("w") as file:
-        for number in range(120_000):
+        for number in range(102_000):
             head = HEAD.format(number // 4000 % 60, number // 60 % 60)
             file.write(
                 f"{head}Received request chatcmpl-{number:032x}: params: SamplingParams(n=1,"
@@ -49,7 +49,7 @@ def test_a_hundred_thousand_open_requests_fit(tmp_path: Path) -> None:
             )
     memory, lines = peak(path)
     assert memory < LIMIT_KIB
-    assert lines > 360_000
+    assert lines > 306_000
 
 
 def test_an_endless_traceback_fits(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_an_endless_traceback_fits(tmp_path: Path) -> None:
     frame = '  File "/opt/vllm/x.py", line 1, in run\n    step(' + "x" * 200 + ")\n"
     with path.open("w") as file:
         file.write("Traceback (most recent call last):\n")
-        for _ in range(2_000):
+        for _ in range(400):
             file.write(frame * 250)
     memory, lines = peak(path)
     assert memory < LIMIT_KIB

@@ -48,7 +48,7 @@ def test_a_record_has_the_members_of_the_convention() -> None:
         ({"severity_text": "NOTICE", "severity_number": None}, {"severity_number"}),
         ({"event_name": None}, {"event_name"}),
     ],
-    ids=repr,
+    ids=["no level", "no level text", "no level number", "no event"],
 )
 def test_what_is_not_known_is_left_out(
     changes: dict[str, str | int | None], absent: set[str]

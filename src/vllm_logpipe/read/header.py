@@ -264,7 +264,7 @@ class HeaderReader:
                     return None
                 process = process or before
             found = self._vllm.match(line, start)
-            return self._begin(found, line[:start], process) if found else None
+            return self._begin(found, line[:start], process, self._custom) if found else None
         found = self._vllm.search(line, 0, limit * 5)
         if found is None:
             return None
@@ -278,9 +278,11 @@ class HeaderReader:
         if self._settings.progress.match(custom) or _CLOCK.search(custom):
             return None
         self._custom = custom
-        return self._begin(found, line[: found.start()], process)
+        return self._begin(found, line[: found.start()], process, custom)
 
-    def _begin(self, found: re.Match[str], prefix: str, process: Process | None) -> Beginning:
+    def _begin(
+        self, found: re.Match[str], prefix: str, process: Process | None, custom: str = ""
+    ) -> Beginning:
         level, stamp, bracket, file, number = found.group(
             "level", "stamp", "bracket", "file", "line"
         )
@@ -294,6 +296,9 @@ class HeaderReader:
                 f"{member('code.file.path')}{quote(self._redact('code.file.path', file))}"
                 f"{member('code.line.number')}{int(number)}"
             )
+            if custom.strip():
+                shown = self._redact("vllm.log.prefix", custom.strip())
+                members += f"{member('vllm.log.prefix')}{quote(shown)}"
             lane = self.lane(prefix if process is not None else f"{prefix}{file}:{number}")
             head = self._keep(
                 key,

@@ -1,0 +1,193 @@
+"""Fewer records: probes fold into one a minute, repeats after the tenth, each with a count."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from vllm_logpipe.model import LogRecord, Signal
+from vllm_logpipe.read.clock import NS, rfc3339
+from vllm_logpipe.semconv import FOLDS, SIGNAL_EVENTS
+
+_MINUTE = 60 * NS
+_SHOWN = 10
+"""Repeats of one record that leave before the rest is folded."""
+_MAX_KEYS = 4096
+_MAX_LENGTH = 4096
+"""Longer records are never folded: what is compared must be held."""
+_PROBES = frozenset({"/health", "/metrics", "/ping", "/version", "/load"})
+_ACCESS = "vllm.http.access"
+_INCIDENTS = frozenset(event.name for event in SIGNAL_EVENTS)
+_UID = ',"log.record.uid":"'
+_COUNT = '"vllm.log.repeat.count":'
+
+_Key: TypeAlias = tuple[str, str | None, str, str]
+
+
+class _Run(Struct):
+    """Equal records of the last minute."""
+
+    began: int
+    shown: int = 0
+    folded: int = 0
+    first: LogRecord | None = None
+    """The first that was folded: it stands for all."""
+    last: int = 0
+
+
+class Folder:
+    """Folds the records of one stream, by event time; other signals pass.
+
+    A successful probe (GET or HEAD of `/health` and the like) is held for a minute and leaves once
+    with the number of its like. Of other equal records (all but time and uid) ten leave at once;
+    the rest of each minute leaves as one, until a minute without any has passed.
+
+    kinds: of `probes` and `repeats` those to fold. Raises ValueError for others.
+    """
+
+    def __init__(self, kinds: Iterable[str] = FOLDS) -> None:
+        kinds = frozenset(kinds)
+        if unknown := kinds - frozenset(FOLDS):
+            known = ", ".join(FOLDS)
+            raise ValueError(f"{', '.join(sorted(unknown))}: nothing that folds; known: {known}")
+        self._folds_probes = "probes" in kinds
+        self._folds_repeats = "repeats" in kinds
+        self._probes: dict[_Key, _Run] = {}
+        self._repeats: dict[_Key, _Run] = {}
+        self._now = 0
+        self._next = 0
+
+    def take(self, signals: Iterable[Signal]) -> list[Signal]:
+        """The signals that leave now, in order; folded ones leave when their minute is over."""
+        if not self._folds_probes and not self._folds_repeats:
+            return [*signals]
+        found: list[Signal] = []
+        for signal in signals:
+            if not isinstance(signal, LogRecord) or signal.event_name in _INCIDENTS:
+                found.append(signal)
+                continue
+            if signal.time_unix_nano > self._now:
+                self._now = signal.time_unix_nano
+                if self._now >= self._next:
+                    self._next = self._now + NS
+                    self._expire(found)
+            if not self._folded(signal):
+                found.append(signal)
+        return found
+
+    def advance(self, now: int) -> list[Signal]:
+        """What is due at `now`, ns since 1970 UTC, although no record came."""
+        found: list[Signal] = []
+        self._now = max(self._now, now)
+        self._expire(found)
+        return found
+
+    def flush(self) -> list[Signal]:
+        """All that is held."""
+        found: list[Signal] = []
+        for runs in (self._probes, self._repeats):
+            for run in runs.values():
+                _leave(run, found)
+            runs.clear()
+        return found
+
+    def _folded(self, record: LogRecord) -> bool:
+        """Whether the record is held back: as a probe, or as a repeat."""
+        if record.event_name == _ACCESS and _is_probe(record.body):
+            if not self._folds_probes:
+                return False
+            method, _, rest = record.body.partition('"')[2].partition(" ")
+            key = (record.resource_json, method, rest, "")
+            run = self._run(self._probes, key, record)
+        else:
+            if not self._folds_repeats:
+                return False
+            attributes = record.attributes_json
+            length = len(record.body) + len(attributes)
+            end = attributes.rfind(_UID)
+            if length > _MAX_LENGTH or end < 0:
+                return False
+            key = (record.resource_json, record.severity_text, record.body, attributes[:end])
+            run = self._run(self._repeats, key, record)
+            if run is not None and run.shown < _SHOWN:
+                run.shown += 1
+                run.last = record.time_unix_nano
+                return False
+        if run is None:
+            return False
+        if run.first is None:
+            run.first = record
+        run.folded += _count(record)
+        run.last = max(run.last, record.time_unix_nano)
+        return True
+
+    def _run(self, runs: dict[_Key, _Run], key: _Key, record: LogRecord) -> _Run | None:
+        run = runs.get(key)
+        if run is None:
+            if len(runs) >= _MAX_KEYS:
+                self._forget(runs)
+                if len(runs) >= _MAX_KEYS:
+                    return None
+            run = runs[key] = _Run(record.time_unix_nano)
+        return run
+
+    def _forget(self, runs: dict[_Key, _Run]) -> None:
+        """Make room: what has not been folded yet need not be known."""
+        for key in [key for key, run in runs.items() if run.first is None][: _MAX_KEYS // 2]:
+            del runs[key]
+
+    def _expire(self, found: list[Signal]) -> None:
+        for runs in (self._probes, self._repeats):
+            for key in [key for key, run in runs.items() if self._now - run.began >= _MINUTE]:
+                run = runs[key]
+                if run.first is None:
+                    # A minute in which nothing was folded ends the run.
+                    del runs[key]
+                    continue
+                _leave(run, found)
+                if runs is self._probes:
+                    del runs[key]
+                else:
+                    run.began = self._now
+                    run.first = None
+                    run.folded = 0
+
+
+def _is_probe(body: str) -> bool:
+    """Whether an access line is a successful probe: `… "GET /health HTTP/1.1" 200 OK`."""
+    _, _, request = body.partition(' - "')
+    method, _, rest = request.partition(" ")
+    if method not in ("GET", "HEAD"):
+        return False
+    path, _, after = rest.partition(" ")
+    if path.partition("?")[0] not in _PROBES:
+        return False
+    return after.partition('" ')[2][:1] == "2"
+
+
+def _count(record: LogRecord) -> int:
+    if _COUNT not in record.attributes_json:
+        return 1
+    count = record.attributes.get("vllm.log.repeat.count", 1)
+    return count if isinstance(count, int) and count > 0 else 1
+
+
+def _leave(run: _Run, found: list[Signal]) -> None:
+    record = run.first
+    if record is None:
+        return
+    if run.folded > 1:
+        attributes = record.attributes_json
+        if _COUNT in attributes:
+            given = {**record.attributes}
+            given.pop("vllm.log.repeat.count", None)
+            attributes = msgspec.json.encode(given).decode()
+        until = rfc3339(run.last)
+        attributes = (
+            f'{attributes[:-1]},{_COUNT}{run.folded},"vllm.log.repeat.until":"{until}"}}'
+        )
+        record = replace(record, attributes_json=attributes)
+    found.append(record)
