@@ -154,6 +154,14 @@ def _add_normalize(add: Callable[..., argparse.ArgumentParser]) -> None:
         "--original", action="store_true", help="add log.record.original, redacted alike"
     )
     parser.add_argument(
+        "--fold",
+        type=_folds,
+        default=None,
+        metavar="KIND,…",
+        help="what folds into fewer records with a count: probes, repeats (both unless told"
+        " otherwise) or none",
+    )
+    parser.add_argument(
         "--signals",
         action="store_true",
         help="also derive spans, incidents and metrics; each object then has a kind",
@@ -214,6 +222,10 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
+def _folds(text: str) -> tuple[str, ...]:
+    return () if text == "none" else _words(text)
+
+
 def _normalize(options: argparse.Namespace) -> int:
     _check_signals(options)
     if options.to == "otlp":
@@ -231,6 +243,7 @@ def _replay(
     """The replay that the options describe; raises ValueError for what they may not be."""
     from vllm_logpipe.catalogue import load_catalogue
     from vllm_logpipe.pipeline import Replay
+    from vllm_logpipe.semconv import FOLDS
 
     return Replay(
         catalogue=load_catalogue(options.catalogue),
@@ -247,6 +260,7 @@ def _replay(
         server_group=options.server_group,
         export=export,
         rebase=options.rebase is not None,
+        folds=FOLDS if options.fold is None else options.fold,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeAlias
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -20,6 +21,8 @@ _MAX_LENGTH = 4096
 """Longer records are never folded: what is compared must be held."""
 _PROBES = frozenset({"/health", "/metrics", "/ping", "/version", "/load"})
 _ACCESS = "vllm.http.access"
+_SAMPLES = ("vllm.request.", "vllm.response.", "vllm.http.", "vllm.engine.")
+_WARNING = 13
 _INCIDENTS = frozenset(event.name for event in SIGNAL_EVENTS)
 _UID = ',"log.record.uid":"'
 _COUNT = '"vllm.log.repeat.count":'
@@ -43,7 +46,8 @@ class Folder:
 
     A successful probe (GET or HEAD of `/health` and the like) is held for a minute and leaves once
     with the number of its like. Of other equal records (all but time and uid) ten leave at once;
-    the rest of each minute leaves as one, until a minute without any has passed.
+    the rest of each minute leaves as one, until a minute without any has passed. Requests,
+    responses and stats are never repeats, but for their warnings and errors.
 
     kinds: of `probes` and `repeats` those to fold. Raises ValueError for others.
     """
@@ -100,10 +104,9 @@ class Folder:
             if not self._folds_probes:
                 return False
             method, _, rest = record.body.partition('"')[2].partition(" ")
-            key = (record.resource_json, method, rest, "")
-            run = self._run(self._probes, key, record)
+            run = self._run(self._probes, (record.resource_json, method, rest, ""), record)
         else:
-            if not self._folds_repeats:
+            if not self._folds_repeats or _is_sample(record):
                 return False
             attributes = record.attributes_json
             length = len(record.body) + len(attributes)
@@ -156,6 +159,14 @@ class Folder:
                     run.folded = 0
 
 
+def _is_sample(record: LogRecord) -> bool:
+    """Whether equal records are traffic or samples of a state, and each counts for itself."""
+    event, level = record.event_name, record.severity_number
+    return (
+        event is not None and event.startswith(_SAMPLES) and level is not None and level < _WARNING
+    )
+
+
 def _is_probe(body: str) -> bool:
     """Whether an access line is a successful probe: `… "GET /health HTTP/1.1" 200 OK`."""
     _, _, request = body.partition(' - "')
@@ -186,8 +197,6 @@ def _leave(run: _Run, found: list[Signal]) -> None:
             given.pop("vllm.log.repeat.count", None)
             attributes = msgspec.json.encode(given).decode()
         until = rfc3339(run.last)
-        attributes = (
-            f'{attributes[:-1]},{_COUNT}{run.folded},"vllm.log.repeat.until":"{until}"}}'
-        )
+        attributes = f'{attributes[:-1]},{_COUNT}{run.folded},"vllm.log.repeat.until":"{until}"}}'
         record = replace(record, attributes_json=attributes)
     found.append(record)

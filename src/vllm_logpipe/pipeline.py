@@ -12,9 +12,10 @@ from msgspec.structs import replace
 from vllm_logpipe.catalogue import Catalogue
 from vllm_logpipe.derive.deriver import Deriver
 from vllm_logpipe.derive.incidents import Incidents
+from vllm_logpipe.fold import Folder
 from vllm_logpipe.model import LogRecord, Signal
 from vllm_logpipe.normalizer import Normalizer
-from vllm_logpipe.semconv import SIGNAL_EVENTS
+from vllm_logpipe.semconv import FOLDS, SIGNAL_EVENTS
 from vllm_logpipe.sinks.ndjson import encode_ndjson
 from vllm_logpipe.sinks.otlp_json import encode_otlp_json
 from vllm_logpipe.sinks.signals import encode_signals
@@ -46,6 +47,7 @@ class Replay:
     server_group: names the one server that all files are nodes of: its incidents span them.
     export: takes the signals instead of the output; implies `signals`.
     rebase: whether all times are shifted so that the last record of all files is now.
+    folds: what is folded into fewer records, of `semconv.FOLDS`.
 
     Raises ValueError for an option that the normaliser refuses.
     """
@@ -67,8 +69,11 @@ class Replay:
         server_group: str | None = None,
         export: Callable[[Iterable[Signal]], None] | None = None,
         rebase: bool = False,
+        folds: Sequence[str] = FOLDS,
     ) -> None:
         self.warnings: list[str] = []
+        self._folds = folds
+        Folder(folds)
         self._signals = signals or export is not None
         self._export = export
         self._rebase = rebase
@@ -197,10 +202,11 @@ class Replay:
         self.warnings += [f"{source.name}: {text}" for text in stream.normalizer.warnings]
 
     def _stream(self, normalizer: Normalizer, output: BinaryIO) -> _Stream:
-        form: _Form = _Plain(self._encode)
+        folder = Folder(self._folds)
+        form: _Form = _Plain(folder, self._encode)
         if self._signals:
             deriver = Deriver(request_spans=self._request_spans, group=self._group)
-            form = _Derived(deriver, self._leave)
+            form = _Derived(deriver, folder, self._leave)
         if self._shift:
             form = _Shifted(form, self._shift)
         return _Stream(normalizer, form, output)
@@ -274,31 +280,44 @@ class _Form(Protocol):
 class _Plain:
     """Records alone."""
 
-    def __init__(self, encode: Callable[[Iterable[LogRecord]], bytes]) -> None:
-        self.take = encode
+    def __init__(self, folder: Folder, encode: Callable[[Iterable[LogRecord]], bytes]) -> None:
+        self._folder = folder
+        self._encode = encode
+
+    def take(self, records: list[LogRecord]) -> bytes:
+        return self._encoded(self._folder.take(records))
 
     def advance(self) -> bytes:
-        return b""
+        return self._encoded(self._folder.advance(time.time_ns()))
 
     def finish(self) -> Iterator[bytes]:
-        return iter(())
+        yield self._encoded(self._folder.flush())
+
+    def _encoded(self, signals: list[Signal]) -> bytes:
+        return self._encode(signal for signal in signals if isinstance(signal, LogRecord))
 
 
 class _Derived:
-    """Records with what is derived of them."""
+    """Records with what is derived of them: of all, before any are folded."""
 
-    def __init__(self, deriver: Deriver, leave: Callable[[list[Signal]], bytes]) -> None:
+    def __init__(
+        self, deriver: Deriver, folder: Folder, leave: Callable[[list[Signal]], bytes]
+    ) -> None:
         self._deriver = deriver
+        self._folder = folder
         self._leave = leave
 
     def take(self, records: list[LogRecord]) -> bytes:
-        return self._leave(self._deriver.take(records))
+        return self._leave(self._folder.take(self._deriver.take(records)))
 
     def advance(self) -> bytes:
-        return self._leave(self._deriver.advance(time.time_ns()))
+        now = time.time_ns()
+        signals = self._folder.take(self._deriver.advance(now))
+        return self._leave(signals + self._folder.advance(now))
 
     def finish(self) -> Iterator[bytes]:
-        return map(self._leave, self._deriver.drain())
+        yield self._leave(self._folder.flush())
+        yield from map(self._leave, self._deriver.drain())
 
 
 class _Shifted:

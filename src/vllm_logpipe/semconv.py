@@ -1432,6 +1432,12 @@ ATTRIBUTES: tuple[Attribute, ...] = (
         "How many equal records this one stands for.",
     ),
     Attribute(
+        "vllm.log.repeat.until",
+        "string",
+        "",
+        "When the last of the folded records was printed, RFC 3339.",
+    ),
+    Attribute(
         "vllm.log.severity",
         "string",
         "",
@@ -3184,3 +3190,6 @@ METRICS: tuple[Metric, ...] = (
     ),
 )
 """Every metric, by name."""
+
+FOLDS = ("probes", "repeats")
+"""What can be folded into fewer records."""

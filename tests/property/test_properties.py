@@ -23,6 +23,7 @@ from vllm_logpipe import (
     encode_otlp_json,
     load_catalogue,
 )
+from vllm_logpipe.fold import Folder
 from vllm_logpipe.semconv import ATTRIBUTES
 from vllm_logpipe.sinks.text import encode_text
 
@@ -290,3 +291,23 @@ def test_bodies_are_clean(chosen: list[tuple[str, int, str]]) -> None:
             assert "\x1b" not in record.body
         if record.severity_number is None:
             assert record.body.strip()
+
+
+@everything
+@given(st.lists(st.tuples(st.sampled_from(LINES), st.integers(0, 3)), min_size=1, max_size=40))
+def test_folding_counts_every_record(chosen: list[tuple[str, int]]) -> None:
+    """Over what leaves, counts add up to the records that came; order of times stays."""
+    text = "\n".join(line.format(m="w", s=second) for line, second in chosen * 3)
+    normalizer = Normalizer("x", catalogue=catalogue(), reference=REFERENCE)
+    data = text.encode("utf-8", "surrogateescape")
+    records = [*normalizer.feed(data), *normalizer.flush()]
+    folder = Folder()
+    found = [*folder.take(records), *folder.flush()]
+    shown = [record for record in found if isinstance(record, LogRecord)]
+
+    def total(every: Iterable[LogRecord]) -> int:
+        counts = [record.attributes.get("vllm.log.repeat.count", 1) for record in every]
+        return sum(count for count in counts if isinstance(count, int))
+
+    assert total(shown) == total(records)
+    assert len({record.attributes["log.record.uid"] for record in shown}) == len(shown)
