@@ -20,7 +20,11 @@ _MAX_SECOND = 2**63 // 10**9 - 1
 _MAX_PROCESSES = 4096
 _MONTH_DAY = re.compile(r"(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)", re.ASCII)
 _GLOG = re.compile(r"(\d\d)(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{1,9})", re.ASCII)
-_DATE = re.compile(r"(\d{4})-(\d\d)-(\d\d)[ T](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?", re.ASCII)
+_DATE = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)[ T](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?"
+    r"(?: ?(Z|[+-]\d\d(?::?\d\d)?))?",
+    re.ASCII,
+)
 _MAX_OFFSET_HOURS = 15
 
 
@@ -180,11 +184,27 @@ class Clock:
         year, month, day, hour, minute, second = (int(group) for group in found.groups()[:6])
         if hour > 23 or minute > 59 or second > 60:
             return None
-        seconds = self._to_utc(year, (month, day, hour, minute, second), lane)
+        zone = found.group(8)
+        if zone is None:
+            seconds = self._to_utc(year, (month, day, hour, minute, second), lane)
+        else:
+            seconds = _at_offset((year, month, day, hour, minute, second), zone)
         fraction = found.group(7)
         return (
             None if seconds is None else (seconds, int(fraction.ljust(9, "0")) if fraction else 0)
         )
+
+
+def _at_offset(parts: tuple[int, int, int, int, int, int], zone: str) -> int | None:
+    """A full date of a printed zone, s since 1970 UTC; None for no such day."""
+    digits = zone[1:].replace(":", "").ljust(4, "0") if zone != "Z" else "0000"
+    offset = int(digits[:2]) * 3600 + int(digits[2:]) * 60
+    try:
+        moment = datetime(*parts[:5], min(parts[5], 59), tzinfo=UTC)
+    except ValueError:
+        return None
+    seconds = int(moment.timestamp()) - (-offset if zone[0] == "-" else offset)
+    return seconds if 0 <= seconds <= _MAX_SECOND else None
 
 
 def rfc3339(time_unix_nano: int) -> str:

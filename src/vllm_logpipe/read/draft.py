@@ -22,6 +22,10 @@ class Traceback(IntEnum):
     FRAMES = 2
     EXCEPTION = 3
     CHAIN = 4
+    ABORT = 5
+    """In the message of a C++ abort."""
+    DUMP = 6
+    """In the stacks of a process that crashed."""
 
 
 class TimeSource(IntEnum):

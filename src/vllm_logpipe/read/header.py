@@ -21,6 +21,7 @@ _MAX_PREFIXES = 512
 """Characters of nested process prefixes that are peeled off."""
 _CLOCK = re.compile(r"[0-9]{2}:[0-9]{2}")
 """What is no constant prefix: it tells the time."""
+_MONTHS = "JanFebMarAprMayJunJulAugSepOctNovDec"
 _names = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
@@ -60,6 +61,13 @@ class Head(Struct, frozen=True, eq=False):
 def date_kind(stamp: str) -> str:
     """The notation of a full date: whether it has a fraction of the second."""
     return "date_fraction" if "." in stamp or "," in stamp else "date"
+
+
+def _from_asctime(text: str) -> str:
+    """`Mon Sep 15 12:00:01 2025` as a full date; what is no month stays unread."""
+    _, month, day, clock, year = text.split()
+    number = _MONTHS.find(month) // 3 + 1
+    return f"{year}-{number:02d}-{int(day):02d} {clock}"
 
 
 def make_head(
@@ -127,6 +135,12 @@ class Settings(Struct, frozen=True):
     """A traceback's first line, alone and as a group's."""
     traceback_process: re.Pattern[str]
     traceback_chains: frozenset[str]
+    dump_start: re.Pattern[str]
+    """The first line of a C++ abort: its message follows."""
+    dump_crash: re.Pattern[str]
+    """The first line of a dump of stacks."""
+    dump_frames: re.Pattern[str]
+    """Lines that only dumps have."""
 
 
 @cache
@@ -154,6 +168,9 @@ def load_settings() -> Settings:
         traceback_starts=(start, group + start),
         traceback_process=re.compile(document["traceback"]["process"]),
         traceback_chains=frozenset(document["traceback"]["chains"]),
+        dump_start=re.compile(document["dump"]["start"]),
+        dump_crash=re.compile(document["dump"]["crash"]),
+        dump_frames=re.compile(document["dump"]["frames"]),
     )
 
 
@@ -325,7 +342,9 @@ class HeaderReader:
         self, found: re.Match[str], log_format: str, prefix: str, process: Process | None
     ) -> Beginning:
         groups = found.groupdict()
-        day, clock, date = (groups.pop(name, None) for name in ("day", "clock", "date"))
+        day, clock, date, asctime = (
+            groups.pop(name, None) for name in ("day", "clock", "date", "asctime")
+        )
         stamp, kind = "", ""
         if clock is not None and day is not None:
             stamp = f"{day.zfill(4)} {clock}"
@@ -333,6 +352,8 @@ class HeaderReader:
         elif date is not None:
             stamp = date
             kind = date_kind(stamp)
+        elif asctime is not None:
+            stamp, kind = _from_asctime(asctime), "date"
         key = (log_format, kind, prefix, *groups.values())
         head = self._heads.get(key)
         if head is None:

@@ -37,6 +37,8 @@ WholeLine: TypeAlias = tuple[Head, str, str, int, int, TimeSource]
 _MAX_LANES = 1024
 _MAX_BARS = 64
 _BAR_GAP = 4
+_DUMP_LETTERS = "tFCT!*"
+"""What the first line of a dump begins with."""
 _STAMP = len("11-30 12:00:01")
 _ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
 
@@ -446,6 +448,9 @@ class Joiner:
         if starts_traceback(text):
             draft.state = Traceback.FRAMES
             draft.gap = MAX_GAP
+        elif text[0] in _DUMP_LETTERS and (state := self._dump(text)):
+            draft.state = state
+            draft.gap = MAX_GAP
         elif found := self._settings.traceback_process.fullmatch(text):
             draft.state = Traceback.EXPECTED
             draft.gap = MAX_GAP
@@ -457,6 +462,8 @@ class Joiner:
 
     def _raw_continues(self, draft: Draft, text: str, *, adjacent: bool) -> bool:
         """Whether a line without header belongs to the open record without header."""
+        if draft.state >= Traceback.ABORT:
+            return self._dump_continues(draft, text, adjacent=adjacent)
         if starts_traceback(text):
             if draft.state in (Traceback.EXPECTED, Traceback.CHAIN):
                 draft.state = Traceback.FRAMES
@@ -475,6 +482,23 @@ class Joiner:
         if self._declares(draft.text, text, _format(draft)):
             return True
         return indented and not self._knows(text, "raw")
+
+    def _dump(self, text: str) -> Traceback | None:
+        """What kind of dump a line begins, if any."""
+        if self._settings.dump_start.match(text):
+            return Traceback.ABORT
+        return Traceback.DUMP if self._settings.dump_crash.match(text) else None
+
+    def _dump_continues(self, draft: Draft, text: str, *, adjacent: bool) -> bool:
+        """Whether a line belongs to the dump of a process that C++ or the interpreter ended."""
+        if self._settings.dump_frames.match(text):
+            draft.state = Traceback.DUMP
+            return True
+        if not adjacent:
+            return False
+        if text[0] in " \t":
+            return True
+        return draft.state == Traceback.ABORT and not draft.blanks and not self._knows(text, "raw")
 
     def _progress(
         self, found: re.Match[str], prefix: str, process: Process | None, offset: int

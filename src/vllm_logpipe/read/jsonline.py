@@ -8,15 +8,22 @@ from collections.abc import Callable
 import msgspec
 
 from vllm_logpipe.catalogue.values import member, quote
+from vllm_logpipe.model import SEVERITY_NUMBERS
 from vllm_logpipe.read.header import Head, Lane, date_kind, make_head
 from vllm_logpipe.read.process import as_printed, describe_process
 
 _decode = msgspec.json.Decoder(dict[str, object]).decode
 _encode = msgspec.json.encode
-_KNOWN = frozenset(
-    "asctime levelname name processName process message vllm_process_name exc_info stack_info"
-    " color_message".split()
-)
+_MESSAGES = ("message", "msg")
+_LEVELS = ("levelname", "level", "severity", "log.level")
+_STAMPS = ("asctime", "timestamp", "@timestamp", "time", "ts")
+_LOGGERS = ("name", "logger", "logger_name", "log.logger")
+_TRACES = ("exc_info", "stack_info", "exception", "error.stack_trace")
+_FILES = ("filename", "pathname")
+_LINES = ("lineno", "line")
+_KNOWN = frozenset("processName process vllm_process_name color_message".split())
+"""Keys that are read, or say again what another one does. The field's usual names come first:
+python-json-logger renames as it is told to."""
 _IDS = {
     "trace_id": re.compile("(?!0{32})[0-9a-f]{32}"),
     "span_id": re.compile("(?!0{16})[0-9a-f]{16}"),
@@ -37,11 +44,16 @@ def read_json(
         document = _decode(line)
     except (msgspec.DecodeError, RecursionError):
         return None
-    message = document.get("message")
-    level = document.get("levelname")
-    if not isinstance(message, str) or not isinstance(level, str):
+    read = set(_KNOWN)
+    message = _first(document, _MESSAGES, read)
+    level = _first(document, _LEVELS, read)
+    if message is None or level is None:
         return None
-    traces = [document.get(key) for key in ("exc_info", "stack_info")]
+    if "levelname" not in document and level.upper() not in SEVERITY_NUMBERS:
+        return None
+    traces = [document.get(key) for key in _TRACES]
+    read.update(key for key, text in zip(_TRACES, traces, strict=True) if isinstance(text, str))
+    read.update(_TRACES[:2])
     trace = "\n".join(text for text in traces if isinstance(text, str) and text)
     name = document.get("vllm_process_name") or document.get("processName") or ""
     pid = document.get("process")
@@ -51,24 +63,39 @@ def read_json(
         redact=redact,
     )
     members = f'"vllm.log.format":"json"{process.members}'
-    logger = document.get("name")
-    if isinstance(logger, str):
+    file = _first(document, _FILES, read)
+    number = next((key for key in _LINES if type(document.get(key)) is int), None)
+    if file is not None and number is not None:
+        read.add(number)
+        members += f"{member('code.file.path')}{quote(redact('code.file.path', file))}"
+        members += f"{member('code.line.number')}{document[number]}"
+    logger = _first(document, _LOGGERS, read)
+    if logger is not None:
         members += (
             f"{member('vllm.log.logger.name')}{quote(redact('vllm.log.logger.name', logger))}"
         )
-    stamp = document.get("asctime")
-    printed = stamp if isinstance(stamp, str) else ""
+    printed = _first(document, _STAMPS, read) or ""
     head = make_head("json", level, process, lane, date_kind(printed) if printed else "", members)
     ids = {
         key: value
         for key, pattern in _IDS.items()
         if isinstance(value := document.get(key), str) and pattern.fullmatch(value)
     }
-    more = {key: value for key, value in document.items() if key not in _KNOWN and key not in ids}
+    more = {key: value for key, value in document.items() if key not in read and key not in ids}
     if more:
         clean = {key: _redacted(f"{_EXTRA}.{key}", value, redact) for key, value in more.items()}
         ids["extra"] = _encode(clean).decode()
     return head, printed, message, trace, ids
+
+
+def _first(document: dict[str, object], keys: tuple[str, ...], read: set[str]) -> str | None:
+    """The text of the first of the keys that has one; it counts as read."""
+    for key in keys:
+        value = document.get(key)
+        if isinstance(value, str):
+            read.add(key)
+            return value
+    return None
 
 
 def _redacted(name: str, value: object, redact: Callable[[str, str], str]) -> object:
