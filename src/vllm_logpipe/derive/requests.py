@@ -26,6 +26,8 @@ _EVICTED = 1000
 _MAX_RECENT = 20_000
 _MAX_ID = 512
 _MAX_REASONS = 64
+_MAX_ALIKE = 256
+"""Open requests of one id: which one a line means is looked for among them."""
 _GRACE = 5 * NS
 """Lines that belong to an end follow it within a moment: the next choice, the access line."""
 _AGE = 24 * 3600 * NS
@@ -267,10 +269,12 @@ class Requests(Struct):
         request = self._touch(key, record, attributes)
         choices = attributes.get("gen_ai.request.choice.count")
         request.choices = choices if isinstance(choices, int) else 1
-        others = self.external.get(name, ())
+        others = self.external[name]
         if len(others) > 1:
-            for other in others:
-                self.open[other].duplicate = True
+            request.duplicate = self.open[others[-2]].duplicate = True
+            if len(others) > _MAX_ALIKE:
+                self.open[others[0]].evicted = True
+                self._leave(others[0], emit)
         access = self.access
         if access is not None and access.path == "/v1/responses":
             # Of the Responses API the access line stands before `Received`.
