@@ -495,6 +495,19 @@ def test_requests_without_end_are_given_up_in_order() -> None:
         assert span.attributes["vllm.request.outcome"] == "unknown"
 
 
+def test_open_requests_of_one_id_are_few() -> None:
+    """A client that sends one id for ever makes the oldest of them leave."""
+    machine = Requests("x")
+    normalizer = Normalizer("x", year=2026)
+    text = line(0, received("chatcmpl-a")) * 300
+    signals: list[Signal] = []
+    for record in [*normalizer.feed(text.encode()), *normalizer.flush()]:
+        machine.take(record, record.attributes, signals.append)
+    assert len(machine.open) == 256
+    assert len(signals) == 44
+    assert all(isinstance(s, Span) and s.attributes["vllm.request.duplicate"] for s in signals)
+
+
 def test_a_request_of_yesterday_is_given_up() -> None:
     """What has been open for more than a day has been forgotten by its server too."""
     text = line(0, received("cmpl-a-0")) + line(30, "Nothing to see").replace("12-01", "12-03")

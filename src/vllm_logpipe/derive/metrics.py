@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from msgspec import Struct, field
 
+from vllm_logpipe.derive.access import Access
 from vllm_logpipe.derive.machine import NS, Attributes, Emit
 from vllm_logpipe.derive.route import OTHER, route_of
 from vllm_logpipe.model import AttributeValue, Histogram, LogRecord, MetricPoint, Signal, Span
@@ -141,6 +142,19 @@ class Metrics(Struct):
         if "error.type" in attributes:
             role = _text(attributes, "vllm.error.role", "unknown")
             self._add("vllm.errors", (_text(attributes, "error.type"), role), count)
+
+    def take_access(self, record: LogRecord, access: Access) -> None:
+        """Count a record that is an access line and nothing else."""
+        if record.time_unix_nano > self.last:
+            self.last = record.time_unix_nano
+        kind: Series = (record.severity_text or "none", access.form)
+        before = self.records.get(kind)
+        if before is not None:
+            self.records[kind] = before + 1
+        else:
+            self._count_new_kind(kind, 1)
+        route = self.paths.get(access.path) or self._route(access.path)
+        self._add("vllm.http.responses", (route, access.status), 1)
 
     def observe(self, signal: Signal) -> None:
         """Count what another machine has found."""

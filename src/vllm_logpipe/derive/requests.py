@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
+import msgspec
 from msgspec import Struct, field
 
+from vllm_logpipe.derive.access import Access, read_access
 from vllm_logpipe.derive.identifiers import trace_and_span_id
 from vllm_logpipe.derive.machine import NS, Attributes, Context, Emit
 from vllm_logpipe.derive.request import Request
@@ -24,6 +26,8 @@ _EVICTED = 1000
 _MAX_RECENT = 20_000
 _MAX_ID = 512
 _MAX_REASONS = 64
+_MAX_ALIKE = 256
+"""Open requests of one id: which one a line means is looked for among them."""
 _GRACE = 5 * NS
 """Lines that belong to an end follow it within a moment: the next choice, the access line."""
 _BEHIND = 30 * NS
@@ -96,6 +100,7 @@ _GENERATING = frozenset(
     {"/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses", "/generate"}
 )
 _WARNING = 13
+_decode = msgspec.json.Decoder(dict[str, AttributeValue]).decode
 
 
 class _Access(Struct):
@@ -104,7 +109,7 @@ class _Access(Struct):
     client: str
     time: int
     path: str
-    attributes: Attributes
+    attributes_json: str
 
 
 class Requests(Struct):
@@ -155,7 +160,9 @@ class Requests(Struct):
             self.resource_json = record.resource_json
             return self._take_request(event, record, attributes, emit)
         if event == "vllm.http.access":
-            return self._take_access(record, attributes)
+            if (access := read_access(record)) is not None:
+                self.take_access(record, access)
+            return None
         if event == "vllm.engine.stats":
             self._take_stats(record, attributes)
         elif event.startswith("vllm.config."):
@@ -268,10 +275,12 @@ class Requests(Struct):
         request = self._touch(key, record, attributes)
         choices = attributes.get("gen_ai.request.choice.count")
         request.choices = choices if isinstance(choices, int) else 1
-        others = self.external.get(name, ())
+        others = self.external[name]
         if len(others) > 1:
-            for other in others:
-                self.open[other].duplicate = True
+            request.duplicate = self.open[others[-2]].duplicate = True
+            if len(others) > _MAX_ALIKE:
+                self.open[others[0]].evicted = True
+                self._leave(others[0], emit)
         access = self.access
         if access is not None and access.path == "/v1/responses":
             # Of the Responses API the access line stands before `Received`.
@@ -367,24 +376,20 @@ class Requests(Struct):
 
     # ---- lines that name none
 
-    def _take_access(self, record: LogRecord, attributes: Attributes) -> Context | None:
-        now = record.time_unix_nano
+    def take_access(self, record: LogRecord, access: Access) -> None:
+        """Take up an access line, which names no request."""
         if self.access is not None:
             self._complete_by_access(self.access)
-        self.access = None
-        path = attributes.get("url.path")
+            self.access = None
         if self.crowded:
-            return None
-        if not self.clients and path not in _GENERATING:
-            return None
-        client = f"{attributes.get('client.address')}:{attributes.get('client.port')}"
-        key = self.clients.pop(client, None)
-        if key is not None and (request := self.open.get(key)) is not None:
-            request.end_bound = min(request.end_bound or now, now)
-        status = attributes.get("http.response.status_code")
-        if path in _GENERATING and isinstance(status, int) and status < 300:
-            self.access = _Access(client, now, str(path), attributes)
-        return None
+            return
+        now = record.time_unix_nano
+        if self.clients and (key := self.clients.pop(access.client, None)) is not None:
+            request = self.open.get(key)
+            if request is not None:
+                request.end_bound = min(request.end_bound or now, now)
+        if access.path in _GENERATING and access.status < 300:
+            self.access = _Access(access.client, now, access.path, record.attributes_json)
 
     def _pass_access(self, event: str | None, attributes: Attributes, now: int) -> None:
         """Something follows the access line: a stream's `Added`, or it belongs to no stream."""
@@ -411,7 +416,7 @@ class Requests(Struct):
         if len(request.internal) > 1 or request.streams:
             return
         request.streams = True
-        request.add(_http(access.attributes))
+        request.add(_http(access.attributes_json))
         if len(self.clients) < _MAX_OPEN:
             self.clients[access.client] = key
 
@@ -424,7 +429,7 @@ class Requests(Struct):
             return
         if request.start_evidence != "received" or not self._is_plain(request, access):
             return
-        request.add(_http(access.attributes))
+        request.add(_http(access.attributes_json))
         self._end(key, request, "completed", "access_log", access.time)
 
     def _is_plain(self, request: Request, access: _Access) -> bool:
@@ -632,5 +637,6 @@ def _event_attributes(attributes: Attributes) -> dict[str, AttributeValue]:
     }
 
 
-def _http(attributes: Attributes) -> dict[str, AttributeValue]:
+def _http(attributes_json: str) -> dict[str, AttributeValue]:
+    attributes = _decode(attributes_json)
     return {name: attributes[name] for name in sorted(_HTTP.intersection(attributes))}

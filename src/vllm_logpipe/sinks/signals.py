@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import msgspec
-from msgspec import Raw, Struct
 
 from vllm_logpipe.model import (
-    AttributeValue,
     Histogram,
     LogRecord,
     MetricPoint,
     Signal,
     Span,
-    SpanLink,
 )
 from vllm_logpipe.read.clock import rfc3339
 from vllm_logpipe.semconv import METRICS, SIGNAL_EVENTS
@@ -43,7 +40,8 @@ def encode_signals(signals: Iterable[Signal]) -> bytes:
                 continue
             shown = encode_objects((signal,), '"kind":"incident",')
         else:
-            shown = _span(signal) if isinstance(signal, Span) else _metric(signal).encode()
+            text = _span(signal) if isinstance(signal, Span) else _metric(signal)
+            shown = text.encode()
         if logs:
             pieces.append(encode_objects(logs, '"kind":"log",'))
             logs = []
@@ -52,45 +50,24 @@ def encode_signals(signals: Iterable[Signal]) -> bytes:
     return b"".join(pieces)
 
 
-class _Event(Struct, frozen=True, gc=False):
-    name: str
-    timestamp: str
-    attributes: dict[str, AttributeValue]
-
-
-class _Span(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="kind", tag="span"):
-    name: str
-    trace_id: str
-    span_id: str
-    span_kind: str
-    start_timestamp: str
-    end_timestamp: str
-    status: str
-    attributes: dict[str, AttributeValue]
-    events: list[_Event]
-    links: tuple[SpanLink, ...]
-    resource: Raw
-    parent_span_id: str | None = None
-    status_message: str | None = None
-
-
-def _span(span: Span) -> bytes:
-    shown = _Span(
-        span.name,
-        span.trace_id,
-        span.span_id,
-        span.kind,
-        rfc3339(span.start_unix_nano),
-        rfc3339(span.end_unix_nano),
-        span.status,
-        span.attributes,
-        [_Event(e.name, rfc3339(e.time_unix_nano), e.attributes) for e in span.events],
-        span.links,
-        Raw(span.resource_json.encode()),
-        span.parent_span_id,
-        span.status_message,
+def _span(span: Span) -> str:
+    parent = "" if span.parent_span_id is None else f'"parent_span_id":"{span.parent_span_id}",'
+    message = ""
+    if span.status_message is not None:
+        message = f'"status_message":{_encode(span.status_message).decode()},'
+    events = ",".join(
+        f'{{"name":"{event.name}","timestamp":"{rfc3339(event.time_unix_nano)}"'
+        f',"attributes":{_encode(event.attributes).decode()}}}'
+        for event in span.events
     )
-    return _encode(shown) + b"\n"
+    return (
+        f'{{"kind":"span","name":{_encode(span.name).decode()},"trace_id":"{span.trace_id}"'
+        f',"span_id":"{span.span_id}",{parent}"span_kind":"{span.kind}"'
+        f',"start_timestamp":"{rfc3339(span.start_unix_nano)}"'
+        f',"end_timestamp":"{rfc3339(span.end_unix_nano)}","status":"{span.status}",{message}'
+        f'"attributes":{_encode(span.attributes).decode()},"events":[{events}]'
+        f',"links":{_encode(span.links).decode()},"resource":{span.resource_json}}}\n'
+    )
 
 
 def _metric(point: MetricPoint) -> str:
