@@ -122,6 +122,53 @@ def test_an_idle_engine_bounds_what_was_open() -> None:
     assert span.attributes["vllm.request.end_evidence"] == "none"
 
 
+@pytest.mark.parametrize(
+    ("last", "end"),
+    [
+        (
+            "Generated response chatcmpl-a: output: 'x', finish_reason: stop",
+            ("completed", "generated_response"),
+        ),
+        ("Request chatcmpl-a failed (engine dead).", ("failed", "engine_dead")),
+    ],
+)
+def test_an_end_printed_after_the_engine_was_idle_counts(last: str, end: tuple[str, str]) -> None:
+    """The API server may be many seconds behind its engine."""
+    text = line(0, received("chatcmpl-a")) + line(1, "Added request chatcmpl-a-1a2b3c4d.")
+    (span,) = spans_of(text + idle(10) + idle(13) + line(30, last))
+    outcome = (
+        span.attributes["vllm.request.outcome"],
+        span.attributes["vllm.request.end_evidence"],
+    )
+    assert outcome == end
+    assert "vllm.request.end_bound" not in span.attributes
+    assert (span.end_unix_nano - span.start_unix_nano) // NS == 30
+
+
+def test_what_an_idle_engine_has_no_more_leaves_in_time() -> None:
+    """It is not held until the end of the stream."""
+    text = line(0, received("cmpl-a-0")) + line(1, "Added request cmpl-a-0-1a2b3c4d.")
+    signals = signals_of(text + idle(10) + line(45, "one") + line(46, "two"))
+    assert [s.kind for s in signals if isinstance(s, Span)] == ["server"]
+    left = next(i for i, s in enumerate(signals) if isinstance(s, Span))
+    assert [s.body for s in signals[left:] if isinstance(s, LogRecord)][-1] == "two"
+
+
+def test_an_id_used_again_after_the_engine_was_idle_is_no_duplicate() -> None:
+    """Lines that follow belong to the later request, the earlier one stays bounded."""
+    text = line(0, received("chatcmpl-a")) + line(1, "Added request chatcmpl-a-1a2b3c4d.")
+    again = line(12, received("chatcmpl-a")) + line(12, "Added request chatcmpl-a-5e6f7a8b.")
+    aborts = line(14, "Aborted request(s) chatcmpl-a-5e6f7a8b.") + line(
+        14, "Request chatcmpl-a aborted."
+    )
+    first, second = spans_of(text + idle(10) + again + aborts)
+    assert first.attributes["vllm.request.outcome"] == "unknown"
+    assert first.attributes["vllm.request.end_bound"] == "2026-12-01T10:00:10Z"
+    assert second.attributes["vllm.request.outcome"] == "aborted"
+    assert "vllm.request.duplicate" not in first.attributes
+    assert "vllm.request.duplicate" not in second.attributes
+
+
 def test_the_next_use_of_the_connection_bounds_a_stream() -> None:
     """The access line directly before `Added` is that of a stream."""
     text = (

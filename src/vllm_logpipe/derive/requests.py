@@ -30,6 +30,8 @@ _MAX_ALIKE = 256
 """Open requests of one id: which one a line means is looked for among them."""
 _GRACE = 5 * NS
 """Lines that belong to an end follow it within a moment: the next choice, the access line."""
+_BEHIND = 30 * NS
+"""So long after its engine a server under load may print the end of a request."""
 _AGE = 24 * 3600 * NS
 _LOOK = 60 * NS
 _SETTLED = 2 * NS
@@ -128,7 +130,7 @@ class Requests(Struct):
     batches: dict[str, tuple[str, int]] = field(default_factory=dict)
     """By the id of a batch its trace and the last place in it."""
     due: dict[int, int] = field(default_factory=dict)
-    """When requests that have ended leave."""
+    """When requests that have ended leave, and those that the idle engine has no more."""
     recent: dict[str, Context] = field(default_factory=dict)
     """Ids of requests that have left: stray lines begin no new one."""
     access: _Access | None = None
@@ -162,7 +164,7 @@ class Requests(Struct):
                 self.take_access(record, access)
             return None
         if event == "vllm.engine.stats":
-            self._take_stats(record, attributes, emit)
+            self._take_stats(record, attributes)
         elif event.startswith("vllm.config."):
             self._take_config(attributes)
         elif event == "vllm.shutdown.triggered":
@@ -265,6 +267,10 @@ class Requests(Struct):
         name = self._name(attributes)
         if name is None:
             return None
+        for other in [*self.external.get(name, ())]:
+            if other in self.due and not self.open[other].ended:
+                # The engine has no more of it: an id used again is no duplicate.
+                self._leave(other, emit)
         key = self._open(name, "received", record, attributes, emit)
         request = self._touch(key, record, attributes)
         choices = attributes.get("gen_ai.request.choice.count")
@@ -431,7 +437,7 @@ class Requests(Struct):
         chat = access.path != "/v1/completions"
         return request.operation == ("chat" if chat else "text_completion")
 
-    def _take_stats(self, record: LogRecord, attributes: Attributes, emit: Emit) -> None:
+    def _take_stats(self, record: LogRecord, attributes: Attributes) -> None:
         """An engine without requests has ended all that were added before."""
         index = str(attributes.get("vllm.engine.index", ""))
         if len(self.engines) < 16:
@@ -446,7 +452,8 @@ class Requests(Struct):
         for key, request in [*self.open.items()]:
             if request.internal and request.last < now - _SETTLED:
                 request.end_bound = min(request.end_bound or now, now)
-                self._leave(key, emit)
+                # The API server may be behind its engine: the line of the end can still come.
+                self.due.setdefault(key, now + _BEHIND)
 
     def _take_config(self, attributes: Attributes) -> None:
         served = attributes.get("vllm.config.served_model_name")
@@ -595,8 +602,7 @@ class Requests(Struct):
 
     def _leave(self, key: int, emit: Emit) -> None:
         request = self.open.pop(key)
-        if request.ended:
-            self.due.pop(key, None)
+        self.due.pop(key, None)
         if self.awaited:
             self.awaited.pop(key, None)
         for span in request.spans(self.model, self.resource_json):
