@@ -106,6 +106,8 @@ def _parser() -> _Parser:
 
 
 def _add_normalize(add: Callable[..., argparse.ArgumentParser]) -> None:
+    from vllm_logpipe.semconv import OPTIONAL_FIELDS, PRIVATE_FIELDS
+
     parser = add("normalize", help="log files in, records out on standard output")
     parser.add_argument(
         "files",
@@ -145,10 +147,18 @@ def _add_normalize(add: Callable[..., argparse.ArgumentParser]) -> None:
     )
     parser.add_argument("--follow", action="store_true", help="go on as the files grow")
     parser.add_argument(
-        "--keep", type=_words, default=(), metavar="FIELD,…", help="private fields to leave in"
+        "--keep",
+        type=_words,
+        default=(),
+        metavar="FIELD,…",
+        help=f"private fields to leave in: {', '.join(sorted(PRIVATE_FIELDS))}",
     )
     parser.add_argument(
-        "--redact", type=_words, default=(), metavar="FIELD,…", help="further fields to take out"
+        "--redact",
+        type=_words,
+        default=(),
+        metavar="FIELD,…",
+        help=f"further fields to take out: {', '.join(sorted(OPTIONAL_FIELDS))}",
     )
     parser.add_argument(
         "--original", action="store_true", help="add log.record.original, redacted alike"
