@@ -17,10 +17,10 @@ def main() -> int:
         # All is done: while the interpreter ends, an interrupt would only spoil the status.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         return status
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
         # Output that nobody reads need not be waited for: the next interrupt ends that, too.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        return INTERRUPTED
+        return int(interrupt.args[0]) if interrupt.args else INTERRUPTED
 
 
 if __name__ == "__main__":

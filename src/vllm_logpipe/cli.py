@@ -46,6 +46,7 @@ def run(arguments: Sequence[str]) -> int:
     Raises KeyboardInterrupt.
     """
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, _terminate)
     if sys.stdout is None:
         _complain("standard output is closed")
         return _FAILED
@@ -63,6 +64,11 @@ def run(arguments: Sequence[str]) -> int:
         _complain(f"{error.filename or 'standard output'}: {error.strerror or error}")
         _drop_output()
     return _FAILED
+
+
+def _terminate(number: int, _frame: object) -> NoReturn:
+    """End as an interrupt does, with what is held put out: how containers are stopped."""
+    raise KeyboardInterrupt(128 + number)
 
 
 def _execute(options: argparse.Namespace) -> int:

@@ -45,9 +45,10 @@ class Folder:
     """Folds the records of one stream, by event time; other signals pass.
 
     A successful probe (GET or HEAD of `/health` and the like) is held for a minute and leaves once
-    with the number of its like. Of other equal records (all but time and uid) ten leave at once;
-    the rest of each minute leaves as one, until a minute without any has passed. Requests,
-    responses and stats are never repeats, but for their warnings and errors.
+    with the number of its like; one that fails leaves at once, and so does the next that succeeds.
+    Of other equal records (all but time and uid) ten leave at once; the rest of each minute leaves
+    as one, until a minute without any has passed. Requests, responses and stats are never repeats,
+    but for their warnings and errors.
 
     kinds: of `probes` and `repeats` those to fold. Raises ValueError for others.
     """
@@ -61,6 +62,7 @@ class Folder:
         self._folds_repeats = "repeats" in kinds
         self._probes: dict[_Key, _Run] = {}
         self._repeats: dict[_Key, _Run] = {}
+        self._failed: set[tuple[str, str]] = set()
         self._now = 0
         self._next = 0
 
@@ -73,20 +75,18 @@ class Folder:
             if not isinstance(signal, LogRecord) or signal.event_name in _INCIDENTS:
                 found.append(signal)
                 continue
-            if signal.time_unix_nano > self._now:
-                self._now = signal.time_unix_nano
-                if self._now >= self._next:
-                    self._next = self._now + NS
-                    self._expire(found)
-            if not self._folded(signal):
+            now = signal.time_unix_nano
+            # A clock that was far ahead must not hold back all that comes after it.
+            if now > self._now or self._now - now > _MINUTE:
+                self._pass_to(now, found)
+            if self._failed_probe(signal, found) or not self._folded(signal):
                 found.append(signal)
         return found
 
-    def advance(self, now: int) -> list[Signal]:
-        """What is due at `now`, ns since 1970 UTC, although no record came."""
+    def advance(self, elapsed: int) -> list[Signal]:
+        """What is due after so many ns without a record: the log's clock need not be ours."""
         found: list[Signal] = []
-        self._now = max(self._now, now)
-        self._expire(found)
+        self._pass_to(self._now + elapsed, found)
         return found
 
     def flush(self) -> list[Signal]:
@@ -98,9 +98,16 @@ class Folder:
             runs.clear()
         return found
 
+    def _pass_to(self, now: int, found: list[Signal]) -> None:
+        back = now < self._now
+        self._now = now
+        if back or now >= self._next:
+            self._next = now + NS
+            self._expire(found)
+
     def _folded(self, record: LogRecord) -> bool:
         """Whether the record is held back: as a probe, or as a repeat."""
-        if record.event_name == _ACCESS and _is_probe(record.body):
+        if record.event_name == _ACCESS and _probe(record.body) is not None:
             if not self._folds_probes:
                 return False
             method, _, rest = record.body.partition('"')[2].partition(" ")
@@ -127,6 +134,26 @@ class Folder:
         run.last = max(run.last, record.time_unix_nano)
         return True
 
+    def _failed_probe(self, record: LogRecord, found: list[Signal]) -> bool:
+        """Whether a probe failed, or is the first one after that: neither is held back."""
+        if record.event_name != _ACCESS or not self._folds_probes:
+            return False
+        probe = _probe(record.body)
+        if probe is None:
+            return False
+        path, succeeded = probe
+        failed = (record.resource_json, path)
+        if succeeded:
+            if failed not in self._failed:
+                return False
+            self._failed.discard(failed)
+            return True
+        if len(self._failed) < _MAX_KEYS:
+            self._failed.add(failed)
+        for key in [k for k in self._probes if (k[0], k[2].partition(" ")[0]) == failed]:
+            _leave(self._probes.pop(key), found)
+        return True
+
     def _run(self, runs: dict[_Key, _Run], key: _Key, record: LogRecord) -> _Run | None:
         run = runs.get(key)
         if run is None:
@@ -144,7 +171,8 @@ class Folder:
 
     def _expire(self, found: list[Signal]) -> None:
         for runs in (self._probes, self._repeats):
-            for key in [key for key, run in runs.items() if self._now - run.began >= _MINUTE]:
+            over = [key for key, run in runs.items() if not 0 <= self._now - run.began < _MINUTE]
+            for key in over:
                 run = runs[key]
                 if run.first is None:
                     # A minute in which nothing was folded ends the run.
@@ -167,16 +195,16 @@ def _is_sample(record: LogRecord) -> bool:
     )
 
 
-def _is_probe(body: str) -> bool:
-    """Whether an access line is a successful probe: `… "GET /health HTTP/1.1" 200 OK`."""
+def _probe(body: str) -> tuple[str, bool] | None:
+    """The path of a probe and whether it succeeded: `… "GET /health HTTP/1.1" 200 OK`."""
     _, _, request = body.partition(' - "')
     method, _, rest = request.partition(" ")
     if method not in ("GET", "HEAD"):
-        return False
+        return None
     path, _, after = rest.partition(" ")
     if path.partition("?")[0] not in _PROBES:
-        return False
-    return after.partition('" ')[2][:1] == "2"
+        return None
+    return path, after.partition('" ')[2][:1] == "2"
 
 
 def _count(record: LogRecord) -> int:

@@ -15,6 +15,7 @@ from vllm_logpipe.derive.incidents import Incidents
 from vllm_logpipe.fold import Folder
 from vllm_logpipe.model import LogRecord, Signal
 from vllm_logpipe.normalizer import Normalizer
+from vllm_logpipe.read.clock import NS
 from vllm_logpipe.semconv import FOLDS, SIGNAL_EVENTS
 from vllm_logpipe.sinks.ndjson import encode_ndjson
 from vllm_logpipe.sinks.otlp_json import encode_otlp_json
@@ -156,7 +157,7 @@ class Replay:
     def _advance(self, tail: _Tail, output: BinaryIO) -> bool:
         """Take what has come since; gives whether there may be more at once."""
         if data := tail.source.more():
-            tail.read_at = time.monotonic()
+            tail.read_at = tail.advanced_at = time.monotonic()
             tail.expired = False
             tail.stream.feed(data)
             return True
@@ -268,8 +269,8 @@ class _Form(Protocol):
         """The records in the form of the output."""
         ...
 
-    def advance(self) -> bytes:
-        """What is due, although no record comes that would show the time."""
+    def advance(self, elapsed: int) -> bytes:
+        """What is due after so many ns in which no record came."""
         ...
 
     def finish(self) -> Iterator[bytes]:
@@ -287,8 +288,8 @@ class _Plain:
     def take(self, records: list[LogRecord]) -> bytes:
         return self._encoded(self._folder.take(records))
 
-    def advance(self) -> bytes:
-        return self._encoded(self._folder.advance(time.time_ns()))
+    def advance(self, elapsed: int) -> bytes:
+        return self._encoded(self._folder.advance(elapsed))
 
     def finish(self) -> Iterator[bytes]:
         yield self._encoded(self._folder.flush())
@@ -310,10 +311,9 @@ class _Derived:
     def take(self, records: list[LogRecord]) -> bytes:
         return self._leave(self._folder.take(self._deriver.take(records)))
 
-    def advance(self) -> bytes:
-        now = time.time_ns()
-        signals = self._folder.take(self._deriver.advance(now))
-        return self._leave(signals + self._folder.advance(now))
+    def advance(self, elapsed: int) -> bytes:
+        signals = self._folder.take(self._deriver.advance(elapsed))
+        return self._leave(signals + self._folder.advance(elapsed))
 
     def finish(self) -> Iterator[bytes]:
         yield self._leave(self._folder.flush())
@@ -364,7 +364,14 @@ class _Stream:
 
     def expire(self) -> None:
         self._broken = True
-        text = self._form.take(self.normalizer.expire()) + self._form.advance()
+        text = self._form.take(self.normalizer.expire())
+        self._broken = False
+        self._output.write(text)
+
+    def advance(self, elapsed: int) -> None:
+        """Put out what is due after so many ns in which nothing came."""
+        self._broken = True
+        text = self._form.advance(elapsed)
         self._broken = False
         self._output.write(text)
 
@@ -382,14 +389,18 @@ class _Tail:
     def __init__(self, source: FileSource, stream: _Stream) -> None:
         self.source = source
         self.stream = stream
-        self.read_at = time.monotonic()
+        self.read_at = self.advanced_at = time.monotonic()
         self.expired = False
 
     def expire(self) -> None:
-        """After a pause put out what is complete."""
-        if not self.expired and time.monotonic() - self.read_at >= _IDLE_S:
+        """After a pause put out what is complete, and while it lasts what becomes due."""
+        now = time.monotonic()
+        if not self.expired and now - self.read_at >= _IDLE_S:
             self.expired = True
             self.stream.expire()
+        if now - self.advanced_at >= _IDLE_S:
+            self.stream.advance(round((now - self.advanced_at) * NS))
+            self.advanced_at = now
 
 
 def _wait(tails: Iterable[_Tail]) -> None:

@@ -296,7 +296,7 @@ def test_bodies_are_clean(chosen: list[tuple[str, int, str]]) -> None:
 @everything
 @given(st.lists(st.tuples(st.sampled_from(LINES), st.integers(0, 3)), min_size=1, max_size=40))
 def test_folding_counts_every_record(chosen: list[tuple[str, int]]) -> None:
-    """Over what leaves, counts add up to the records that came; order of times stays."""
+    """Over what leaves, counts add up to the records that came, each uid stands once."""
     text = "\n".join(line.format(m="w", s=second) for line, second in chosen * 3)
     normalizer = Normalizer("x", catalogue=catalogue(), reference=REFERENCE)
     data = text.encode("utf-8", "surrogateescape")

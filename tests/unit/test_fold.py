@@ -12,6 +12,7 @@ import pytest
 from vllm_logpipe import LogRecord, Normalizer
 from vllm_logpipe.fold import Folder
 
+NS = 1_000_000_000
 HEAD = "(EngineCore pid=2) {level} 12-01 10:{m:02d}:{s:02d} [x.py:1] "
 
 
@@ -130,8 +131,33 @@ def test_counts_that_were_printed_add_up() -> None:
     head = "(RayWorkerWrapper pid=7, ip=192.0.2.2) "
     text = f"{head}WARNING 12-01 10:00:00 [x.py:1] slow [repeated 7x across cluster]\n"
     found = folded(text * 12)
-    if count(found[0]) == 7:
-        assert sum(map(count, found)) == 84
+    assert [count(record) for record in found] == [7] * 10 + [14]
+
+
+def test_a_probe_that_fails_and_its_recovery_leave_at_once() -> None:
+    """What was held before it leaves first, and what succeeds after it is not hidden."""
+    bad = probe(status="503 Service Unavailable")
+    found = folded(line(0, "x") + probe() * 2 + bad * 2 + probe() * 3 + line(5, "y"))
+    shown = [(r.attributes.get("http.response.status_code"), count(r)) for r in found]
+    assert shown == [(None, 1), (200, 2), (503, 1), (503, 1), (200, 1), (None, 1), (200, 2)]
+
+
+def test_folded_records_leave_when_nothing_comes_any_more() -> None:
+    """By the time that has passed, whatever the log's own clock says."""
+    folder = Folder()
+    assert len(folder.take(records_of(line(0, "slow") * 30 + probe() * 30))) == 10
+    assert folder.advance(59 * NS) == []
+    found = folder.advance(2 * NS)
+    assert sorted(count(r) for r in found if isinstance(r, LogRecord)) == [20, 30]
+    assert folder.flush() == []
+
+
+def test_a_clock_that_was_ahead_holds_nothing_back() -> None:
+    """After one record of the far future runs go on by the minutes of those that follow."""
+    text = line(3300, "early") + "".join(line(second, "slow") for second in range(0, 300, 3))
+    found = folded(text)
+    assert sum(map(count, found)) == 101
+    assert len(found) >= 1 + 10 + 4
 
 
 def test_each_kind_can_be_left_alone() -> None:

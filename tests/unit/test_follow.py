@@ -245,3 +245,28 @@ def test_a_packed_file_cannot_be_followed(tmp_path: Path, followers: list[Follow
     assert status == 2
     assert complaint.count(b"\n") == 1
     assert str(path).encode() in complaint
+
+
+def test_a_request_to_end_puts_out_what_is_held(tmp_path: Path, followers: list[Follower]) -> None:
+    """How containers and services are stopped: folded repeats leave with their count."""
+    path = tmp_path / "a.log"
+    append(path, f"{HEADER}slow\n" * 30)
+    follower = Follower(path)
+    followers.append(follower)
+    assert [follower.body() for _ in range(10)] == ["slow"] * 10
+    follower.process.send_signal(signal.SIGTERM)
+    assert follower.process.wait(PATIENCE_S) == 128 + signal.SIGTERM
+    assert follower.rest() == ["slow"]
+
+
+def test_metrics_leave_while_nothing_more_comes(tmp_path: Path, followers: list[Follower]) -> None:
+    """What becomes due in a pause is put out in it."""
+    path = tmp_path / "a.log"
+    append(path, f"{HEADER}one\n")
+    follower = Follower(path, "--signals")
+    followers.append(follower)
+    assert follower.body() == "one"
+    append(path, f"{HEADER}two\n")
+    assert follower.body() == "two"
+    kinds = {follower.record()["kind"] for _ in range(2)}
+    assert kinds == {"metric"}

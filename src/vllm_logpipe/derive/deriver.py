@@ -157,11 +157,12 @@ class Deriver:
             signals.append(server.take(record, signals))
         return signals
 
-    def advance(self, now: int) -> list[Signal]:
-        """What is due at event time `now`, ns since 1970 UTC, although no record came."""
+    def advance(self, elapsed: int) -> list[Signal]:
+        """What is due after so many ns without a record: the log's clock need not be ours."""
         signals: list[Signal] = []
-        self._now = max(self._now, now)
-        self._advance(signals)
+        if self._now:
+            self._now += elapsed
+            self._advance(signals)
         return signals
 
     def finish(self) -> list[Signal]:
