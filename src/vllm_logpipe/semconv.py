@@ -3006,6 +3006,7 @@ _MODEL = "gen_ai.request.model"
 _OPERATION = "gen_ai.operation.name"
 _TOKEN_TYPE = "gen_ai.token.type"  # noqa: S105
 _ENGINE = "vllm.engine.index"
+_RANKS = ("vllm.rank.pp", "vllm.rank.tp")
 
 METRICS: tuple[Metric, ...] = (
     Metric(
@@ -3074,7 +3075,9 @@ METRICS: tuple[Metric, ...] = (
         "Tokens that the KV cache holds.",
         (_ENGINE,),
     ),
-    Metric("vllm.engine.kv_cache.memory", "gauge", "By", "Memory of the KV cache.", (_ENGINE,)),
+    Metric(
+        "vllm.engine.kv_cache.memory", "gauge", "By", "Memory of the KV cache.", (_ENGINE, *_RANKS)
+    ),
     Metric(
         "vllm.engine.kv_cache.utilization",
         "gauge",
@@ -3103,8 +3106,10 @@ METRICS: tuple[Metric, ...] = (
         "Throughput of the transfers of KV blocks.",
         (_ENGINE,),
     ),
-    Metric("vllm.engine.memory.limit", "gauge", "By", "Memory that may be used.", (_ENGINE,)),
-    Metric("vllm.engine.memory.usage", "gauge", "By", "Memory in use.", (_ENGINE,)),
+    Metric(
+        "vllm.engine.memory.limit", "gauge", "By", "Memory that may be used.", (_ENGINE, *_RANKS)
+    ),
+    Metric("vllm.engine.memory.usage", "gauge", "By", "Memory in use.", (_ENGINE, *_RANKS)),
     Metric(
         "vllm.engine.offload.bandwidth",
         "gauge",

@@ -69,6 +69,17 @@ def test_stats_set_gauges_at_the_time_of_their_line() -> None:
     assert running.time_unix_nano % (60 * NS) == 30 * NS
 
 
+def test_workers_of_one_engine_are_apart() -> None:
+    """The memory of each rank is a series of its own."""
+    text = "".join(
+        f"(Worker_TP{rank} pid={rank + 2}) INFO 12-01 10:00:00 [x.py:1] Available KV cache memory:"
+        f" {rank + 1}.00 GiB\n"
+        for rank in (0, 1)
+    )
+    values = last_values(text, "vllm.engine.kv_cache.memory")
+    assert values == {(0,): 2**30, (1,): 2**31}
+
+
 def test_counters_are_cumulative_since_the_first_record() -> None:
     """They leave at most every 10 s of event time, and at the end."""
     text = "".join(line(second, "Nothing to see") for second in range(25))

@@ -58,6 +58,7 @@ _GAUGES: dict[str, tuple[str, str | None]] = {
     },
 }
 """By the attribute of a record the gauge that it sets, and the value of its first attribute."""
+_OF_RANKS = frozenset(metric.name for metric in METRICS if "vllm.rank.tp" in metric.attributes)
 _MEASURED = (
     "vllm.engine.",
     "vllm.kv_cache.",
@@ -267,6 +268,11 @@ class Metrics(Struct):
                 values[_METRICS[metric].attributes[0]] = kind
             if isinstance(engine, int):
                 values["vllm.engine.index"] = engine
+            if metric in _OF_RANKS:
+                # Each worker of an engine has a memory of its own.
+                for rank in ("vllm.rank.pp", "vllm.rank.tp"):
+                    if rank in attributes:
+                        values[rank] = attributes[rank]
             now = record.time_unix_nano
             emit(MetricPoint(metric, now, now, values, value, record.resource_json))
         preempted = attributes.get("vllm.engine.interval_preemptions")
