@@ -145,3 +145,31 @@ def test_the_endpoint_can_come_from_the_environment(collector: Collector, log: P
     assert done.returncode == 0, done.stderr
     wait_for("the spans", lambda: collector.spans())
     assert len(collector.records()) > 100
+
+
+def test_an_incident_of_a_followed_file_is_told_while_it_lasts(
+    collector: Collector, tmp_path: Path
+) -> None:
+    """A failure is known while it lasts: it opens although nothing more is printed."""
+    path = tmp_path / "live.log"
+    path.write_text("(EngineCore pid=2) INFO 12-01 10:00:00 [x.py:1] Nothing to see\n")
+    arguments = ["normalize", str(path), "--follow", "--to", "otlp", "--endpoint", collector.http]
+    process = subprocess.Popen([sys.executable, "-m", "vllm_logpipe", *arguments])
+    try:
+        wait_for("the first record", lambda: collector.records())
+        with path.open("a") as file:
+            file.write(
+                "(EngineCore pid=2) ERROR 12-01 10:00:01 [x.py:1] CUDA error: out of memory\n"
+            )
+
+        def incident() -> list[object]:
+            return [r for r in collector.records() if r.get("eventName") == "vllm.incident"]
+
+        wait_for("the incident", incident)
+        (record,) = [r for r in collector.records() if r.get("eventName") == "vllm.incident"]
+        given = values(record["attributes"])
+        assert given["vllm.incident.state"] == "open"
+        assert given["error.type"] == "cuda.out_of_memory"
+    finally:
+        process.terminate()
+        assert process.wait(20) == 143
