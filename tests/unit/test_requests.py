@@ -7,6 +7,7 @@ import pytest
 
 from vllm_logpipe import LogRecord, Normalizer
 from vllm_logpipe.derive.deriver import Deriver
+from vllm_logpipe.derive.open_requests import OpenRequests
 from vllm_logpipe.derive.requests import Requests
 from vllm_logpipe.model import Signal, Span
 
@@ -478,7 +479,7 @@ def test_a_server_that_traces_itself_has_no_request_spans_unless_asked_for() -> 
 
 def test_requests_without_end_are_given_up_in_order() -> None:
     """The oldest leave as incomplete when too many are open."""
-    machine = Requests("x")
+    machine = Requests(OpenRequests("x"))
     normalizer = Normalizer("x", year=2026)
     (record,) = [*normalizer.feed(line(0, received("cmpl-0-0")).encode()), *normalizer.flush()]
     given = {**record.attributes}
@@ -497,7 +498,7 @@ def test_requests_without_end_are_given_up_in_order() -> None:
 
 def test_open_requests_of_one_id_are_few() -> None:
     """A client that sends one id for ever makes the oldest of them leave."""
-    machine = Requests("x")
+    machine = Requests(OpenRequests("x"))
     normalizer = Normalizer("x", year=2026)
     text = line(0, received("chatcmpl-a")) * 300
     signals: list[Signal] = []
@@ -529,7 +530,7 @@ def test_state_can_be_put_away_and_taken_up_again() -> None:
     records = [*normalizer.feed(text.encode()), *normalizer.flush()]
     found: list[list[Signal]] = []
     for stored in (False, True):
-        machine = Requests("x")
+        machine = Requests(OpenRequests("x"))
         signals: list[Signal] = []
         for record in records:
             machine.take(record, record.attributes, signals.append)

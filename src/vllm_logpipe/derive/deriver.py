@@ -11,6 +11,7 @@ from vllm_logpipe.derive.access import read_access
 from vllm_logpipe.derive.incidents import Incidents
 from vllm_logpipe.derive.machine import NS, Context, Emit
 from vllm_logpipe.derive.metrics import Metrics
+from vllm_logpipe.derive.open_requests import OpenRequests
 from vllm_logpipe.derive.requests import Requests
 from vllm_logpipe.derive.startup import Startup
 from vllm_logpipe.model import AttributeValue, LogRecord, Signal
@@ -233,7 +234,7 @@ class Deriver:
                 self._now,
                 ended=False,
                 startup=Startup(instance, self._started),
-                requests=None if self._request_spans is False else Requests(instance),
+                requests=None if self._request_spans is False else Requests(OpenRequests(instance)),
                 incidents=self._group or Incidents(instance),
                 metrics=Metrics(self._started),
                 defers=self._request_spans is None,

@@ -9,21 +9,15 @@ import msgspec
 from msgspec import Struct, field
 
 from vllm_logpipe.derive.access import Access, read_access
-from vllm_logpipe.derive.identifiers import trace_and_span_id
 from vllm_logpipe.derive.machine import NS, Attributes, Context, Emit
+from vllm_logpipe.derive.open_requests import OpenRequests
 from vllm_logpipe.derive.request import Request
-from vllm_logpipe.derive.request_ids import (
-    batch_of,
-    external_names,
-    operation_of,
-    without_child,
-)
+from vllm_logpipe.derive.request_ids import without_child
 from vllm_logpipe.model import AttributeValue, LogRecord
 from vllm_logpipe.semconv import ATTRIBUTES
 
 _MAX_OPEN = 100_000
 _EVICTED = 1000
-_MAX_RECENT = 20_000
 _MAX_ID = 512
 _MAX_REASONS = 64
 _MAX_ALIKE = 256
@@ -119,20 +113,11 @@ class Requests(Struct):
     bound where the client's connection was used again, or the engine reported to be idle.
     """
 
-    instance: str
+    held: OpenRequests
     resource_json: str = "{}"
     model: str | None = None
-    number: int = 0
-    open: dict[int, Request] = field(default_factory=dict)
-    """Requests in the order in which they began."""
-    external: dict[str, list[int]] = field(default_factory=dict)
-    internal: dict[str, int] = field(default_factory=dict)
-    batches: dict[str, tuple[str, int]] = field(default_factory=dict)
-    """By the id of a batch its trace and the last place in it."""
     due: dict[int, int] = field(default_factory=dict)
     """When requests that have ended leave, and those that the idle engine has no more."""
-    recent: dict[str, Context] = field(default_factory=dict)
-    """Ids of requests that have left: stray lines begin no new one."""
     access: _Access | None = None
     """The access line that stands directly before."""
     awaited: dict[int, _Access] = field(default_factory=dict)
@@ -148,6 +133,11 @@ class Requests(Struct):
     single: bool = False
     """Whether one process serves the API, as V1's prefix tells: else its lines tell no
     neighbourhood."""
+
+    @property
+    def open(self) -> dict[int, Request]:
+        """The requests that are open, in the order in which they began."""
+        return self.held.requests
 
     def take(self, record: LogRecord, attributes: Attributes, emit: Emit) -> Context | None:
         """Take up a record; gives the span of the request that it belongs to."""
@@ -220,13 +210,13 @@ class Requests(Struct):
             # Its id is the body's, which is no other line's.
             return None
         if event in _REPORTS:
-            key = self._reported(name)
+            key = self.held.find_sent(name)
             if key is None:
                 return None
         else:
-            key = self._find(name)
-            if key is None and name in self.recent:
-                return self.recent[name]
+            key = self.held.find(name)
+            if key is None and name in self.held.recent:
+                return self.held.recent[name]
         if key is None:
             if event not in _FAILURES and event not in _TIMEOUTS and event not in _ENDINGS:
                 return None
@@ -267,7 +257,7 @@ class Requests(Struct):
         name = self._name(attributes)
         if name is None:
             return None
-        for other in [*self.external.get(name, ())]:
+        for other in [*self.held.alike(name)]:
             if other in self.due and not self.open[other].ended:
                 # The engine has no more of it: an id used again is no duplicate.
                 self._leave(other, emit)
@@ -275,7 +265,7 @@ class Requests(Struct):
         request = self._touch(key, record, attributes)
         choices = attributes.get("gen_ai.request.choice.count")
         request.choices = choices if isinstance(choices, int) else 1
-        others = self.external[name]
+        others = self.held.alike(name)
         if len(others) > 1:
             request.duplicate = self.open[others[-2]].duplicate = True
             if len(others) > _MAX_ALIKE:
@@ -289,22 +279,15 @@ class Requests(Struct):
         return Context(request.trace_id, request.span_id)
 
     def _add(self, internal: str, record: LogRecord, attributes: Attributes, emit: Emit) -> Context:
-        bare = without_child(internal)
-        key = self.internal.get(bare)
-        if key is None:
-            key = self._unadded(internal)
+        key = self.held.find_added(internal)
         if key is None:
             key = self._open(internal, "added", record, attributes, emit)
-            aliases = external_names(internal)[:-1]
-            self.open[key].aliases = aliases
-            for name in aliases:
-                self.external.setdefault(name, []).append(key)
+            self.held.guess(key, internal)
         request = self._touch(key, record, attributes)
-        self.internal[bare] = key
-        self.internal[internal] = key
+        self.held.name(key, internal)
         if internal not in request.internal and len(request.internal) < 1024:
             request.internal = (*request.internal, internal)
-            if internal != bare:
+            if internal != without_child(internal):
                 request.note(
                     "vllm.request.added",
                     record.time_unix_nano,
@@ -317,11 +300,11 @@ class Requests(Struct):
         self, name: str, record: LogRecord, attributes: Attributes, emit: Emit
     ) -> Context | None:
         context: Context | None = None
-        known = self._find(name) is not None or name in self.recent
+        known = self.held.find(name) is not None or name in self.held.recent
         for part in [name] if known else self._parts(name):
-            key = self._find(part)
+            key = self.held.find(part)
             if key is None:
-                context = self.recent.get(part)
+                context = self.held.recent.get(part)
                 if context is not None:
                     continue
                 key = self._open(part, "first_record", record, {}, emit)
@@ -338,7 +321,7 @@ class Requests(Struct):
         while begin < len(pieces):
             for end in range(min(len(pieces), begin + 16), begin + 1, -1):
                 whole = ",".join(pieces[begin:end])
-                if self._find(whole) is not None:
+                if self.held.find(whole) is not None:
                     yield whole
                     begin = end
                     break
@@ -365,9 +348,9 @@ class Requests(Struct):
     def _mention(self, event: str, record: LogRecord, attributes: Attributes) -> Context | None:
         """A record of another part that names a request."""
         name = self._name(attributes)
-        key = None if name is None else self._find(name)
+        key = None if name is None else self.held.find(name)
         if key is None:
-            return None if name is None else self.recent.get(name)
+            return None if name is None else self.held.recent.get(name)
         request = self.open[key]
         request.last = max(request.last, record.time_unix_nano)
         if event in _EVENTS:
@@ -500,82 +483,7 @@ class Requests(Struct):
             for oldest in [*islice(self.open, _EVICTED)]:
                 self.open[oldest].evicted = True
                 self._leave(oldest, emit)
-        self.number += 1
-        uid = str(attributes.get("log.record.uid", record.time_unix_nano))
-        trace, span = trace_and_span_id(self.instance, name, uid)
-        trace = record.trace_id or self._trace(name, trace)
-        request = Request(
-            id=name,
-            trace_id=trace,
-            span_id=span,
-            parent_span_id=record.span_id if record.trace_id else None,
-            first=record.time_unix_nano,
-            last=record.time_unix_nano,
-            start_evidence=evidence,
-        )
-        request.operation = operation_of(without_child(name))
-        resolution = attributes.get("vllm.log.time.resolution")
-        if isinstance(resolution, float):
-            request.resolution = resolution
-        self.open[self.number] = request
-        self.external.setdefault(name, []).append(self.number)
-        return self.number
-
-    def _trace(self, name: str, trace: str) -> str:
-        """One trace for all requests of a batch: that of its first."""
-        batch = batch_of(name)
-        if batch is None:
-            return trace
-        whole, place = batch
-        held = self.batches.get(whole)
-        if held is not None and held[1] == place - 1:
-            trace = held[0]
-        if len(self.batches) >= _MAX_RECENT:
-            self.batches = dict(islice(self.batches.items(), _MAX_RECENT // 2, None))
-        self.batches[whole] = (trace, place)
-        return trace
-
-    def _find(self, name: str) -> int | None:
-        """The request that an id names, the client's or the engine's."""
-        keys = self.external.get(name)
-        if keys:
-            return next((key for key in keys if not self.open[key].ended), keys[-1])
-        key = self.internal.get(name)
-        if key is not None:
-            return key
-        key = self.internal.get(without_child(name))
-        if key is not None:
-            return key
-        for other in external_names(name):
-            if keys := self.external.get(other):
-                return keys[0]
-        # A response is named as a whole, its requests are numbered.
-        held = self.batches.get(name)
-        if held is not None:
-            keys = self.external.get(f"{name}_{held[1]}")
-            if keys:
-                return keys[-1]
-        return None
-
-    def _reported(self, name: str) -> int | None:
-        for other in (name, f"chatcmpl-{name}", f"cmpl-{name}-0", f"resp_{name}_0"):
-            if (key := self._find(other)) is not None:
-                return key
-        return None
-
-    def _unadded(self, internal: str) -> int | None:
-        """The request that an id of the engine is the first of."""
-        for name in external_names(internal):
-            for key in self.external.get(name, ()):
-                request = self.open[key]
-                if not request.internal:
-                    return key
-        for name in external_names(internal):
-            # Beams of one request follow one another under ids of their own.
-            keys = self.external.get(name)
-            if keys and "-beam-" in internal:
-                return keys[0]
-        return None
+        return self.held.begin(name, evidence, record, attributes)
 
     def _touch(self, key: int, record: LogRecord, attributes: Attributes) -> Request:
         request = self.open[key]
@@ -601,28 +509,12 @@ class Requests(Struct):
         self.due[key] = now + _GRACE
 
     def _leave(self, key: int, emit: Emit) -> None:
-        request = self.open.pop(key)
+        request = self.held.leave(key)
         self.due.pop(key, None)
         if self.awaited:
             self.awaited.pop(key, None)
         for span in request.spans(self.model, self.resource_json):
             emit(span)
-        for name in (request.id, *request.aliases):
-            keys = self.external[name]
-            keys.remove(key)
-            if not keys:
-                del self.external[name]
-        if len(self.recent) >= _MAX_RECENT:
-            self.recent = dict(islice(self.recent.items(), _MAX_RECENT // 2, None))
-        recent = self.recent
-        context = Context(request.trace_id, request.span_id)
-        recent[request.id] = context
-        for internal in request.internal:
-            for name in (internal, without_child(internal)):
-                if self.internal.get(name) == key:
-                    del self.internal[name]
-        for internal in request.internal[:8]:
-            recent[internal] = context
 
 
 _ENDINGS = frozenset({"vllm.request.generated", "vllm.request.finished", "vllm.request.timing"})
